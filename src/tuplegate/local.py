@@ -4,7 +4,7 @@ import asyncio
 
 from tuplegate.access.scopes import Scope
 from tuplegate.engine.bundled.server import BundledServer
-from tuplegate.engine.opening import owner_of
+from tuplegate.engine.opening import find_owner, owner_of
 from tuplegate.engine.port import EngineFailure
 from tuplegate.installation import create_key, install
 from tuplegate.settings import Settings
@@ -41,6 +41,7 @@ def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
 
 def _make_key_at(settings: Settings, name: str, scopes: list[Scope]) -> str:
     try:
-        return asyncio.run(create_key(owner_of(read_engine_address(settings), settings), name, scopes)).text
+        owner = asyncio.run(find_owner(read_engine_address(settings), settings))
+        return asyncio.run(create_key(owner, name, scopes)).text
     except (ServeError, EngineFailure) as exc:
         raise LocalError(f"no key was made: {exc}") from exc

@@ -24,7 +24,7 @@ from tuplegate import logs
 from tuplegate.access.quotas import read_tiers
 from tuplegate.access.tokens import Token
 from tuplegate.engine.bundled.server import BundledServer
-from tuplegate.engine.opening import SharedEngine, owner_of, share_engine
+from tuplegate.engine.opening import SharedEngine, find_owner, owner_of, share_engine
 from tuplegate.engine.port import FIRST_ENGINE, BadUrl, EngineFailure, EngineOwner, EngineRefused
 from tuplegate.further_engines import EnginePreparation, read_engines
 from tuplegate.http.tls import TlsFiles, fingerprint
@@ -64,8 +64,10 @@ def serve(settings: Settings) -> None:
     with watch_signals() as stopped, open_server(settings) as server, bind_workers(settings.workers) as doors:
         if stopped():
             return
-        address = read_engine_address(settings) if server is None else server.conninfo
-        owner = owner_of(address, settings, is_bundled=server is not None)
+        if server is None:
+            owner = asyncio.run(find_owner(read_engine_address(settings), settings))
+        else:
+            owner = owner_of(server.conninfo, settings, is_bundled=True)
         installed, connections = _install(settings, owner)
         settings = _without_logins(settings, owner, further, connections)
         settings = replace(_within_file_limit(settings, sockets), replicas="")

@@ -20,7 +20,7 @@ from tests.port.tenant import Tenant, new_name
 from tests.service import ENGINE, with_database
 from tuplegate.engine.bundled.binaries import DumpTool, find_dump_tools
 from tuplegate.engine.bundled.server import BundledServer, BundledSettings
-from tuplegate.engine.opening import SharedEngine, owner_of, reach_engines, read_address, share_engine
+from tuplegate.engine.opening import SharedEngine, find_owner, owner_of, reach_engines, read_address, share_engine
 from tuplegate.engine.port import FIRST_ENGINE, EngineDatabases, OpenEngine, ReachedEngine
 from tuplegate.settings import Settings
 
@@ -79,7 +79,8 @@ def server() -> Iterator[Server]:
         settings = Settings(engine=ENGINE, engine_exclusive=True)
         yield Server(read_address(with_database(ENGINE, metadata)), settings, find_dump_tools(None))
         with psycopg.connect(with_database(ENGINE, "postgres"), autocommit=True) as given:
-            given.execute(f"drop database if exists {metadata} with (force)".encode())
+            is_cluster = given.info.parameter_status("crdb_version") is not None
+            given.execute(f"drop database if exists {metadata} {'cascade' if is_cluster else 'with (force)'}".encode())
         return
     home = new_directory("tgp-")
     bundled = BundledServer(BundledSettings(home / "data"))
@@ -102,9 +103,13 @@ def secret() -> bytes:
 def reached(loop: Loop, server: Server, secret: bytes) -> ReachedEngine:
     """The engine as a worker sees it before it opens it: prepared, as the supervisor does that."""
     settings = server.settings
-    owner = owner_of(server.address, settings, is_bundled=not ENGINE)
 
     async def prepare() -> SharedEngine:
+        owner = (
+            await find_owner(server.address, settings)
+            if ENGINE
+            else owner_of(server.address, settings, is_bundled=True)
+        )
         async with owner.prepare() as preparation:
             ready = await preparation.make_ready(secret)
             return share_engine(FIRST_ENGINE, ready.login, server.dump_tools, settings, is_bundled=not ENGINE)

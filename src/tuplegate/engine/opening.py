@@ -1,8 +1,7 @@
 """Chooses the adapter for an engine and builds it from the settings: no module outside the adapters names one.
 
-The supervisor prepares an engine through its `owner_of`, and shares it with `share_engine` before it forks. A worker
-reaches the engines that it was given with `reach_engines`, and opens them. There is one adapter so far, so each of
-these functions makes a PostgreSQL; a second one is chosen here, by the URL.
+The supervisor prepares an engine through its `find_owner`, and shares it with `share_engine` before it forks. A worker
+reaches the engines that it was given with `reach_engines`, and opens them. Which adapter it is, the server says itself.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -12,6 +11,11 @@ from dataclasses import dataclass, replace
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
+from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.engine import open_cockroach
+from tuplegate.engine.cockroach.own import installing as cockroach
+from tuplegate.engine.cockroach.own.settings import EngineSettings as CockroachSettings
+from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
 from tuplegate.engine.libpq.logins import copy_login, has_password, read_url, strip_login
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.postgres.engine import open_postgres
@@ -53,8 +57,13 @@ def url_has_password(url: str) -> bool:
 # -- the supervisor's side --------------------------------------------------------------------------------------
 
 
+async def find_owner(address: str, settings: Settings) -> port.EngineOwner:
+    """Return the engine at the address, as who logs in with it sees the engine: the server says of which kind it is."""
+    return await cockroach.find_cluster(address) or owner_of(address, settings)
+
+
 def owner_of(address: str, settings: Settings, *, is_bundled: bool = False) -> port.EngineOwner:
-    """Return the engine at the address, as who logs in with it sees the engine."""
+    """Return an engine that is a PostgreSQL, as who logs in with it sees the engine."""
     # The bundled server is told the bound of temporary files when it starts.
     return PostgresOwner(address, is_bundled=is_bundled, temp_mb=None if is_bundled else settings.engine_temp_mb)
 
@@ -64,7 +73,7 @@ class SharedEngine:
     """An engine as all workers share it; the supervisor makes it before it forks them."""
 
     name: str
-    login: PostgresLogin
+    login: PostgresLogin | cockroach.CockroachLogin
     is_bundled: bool
     dump_tools: tuple[DumpTool, ...]
     tally: Tally
@@ -89,7 +98,7 @@ def share_engine(
     weaknesses: tuple[port.Weakness, ...] = (),
 ) -> SharedEngine:
     """Make what the workers share. `replicas` are addresses of standbys."""
-    assert isinstance(login, PostgresLogin), "there is one adapter"
+    assert isinstance(login, PostgresLogin | cockroach.CockroachLogin), "there are two adapters"
     tally = Tally(settings.workers, shared=not is_bundled)
     return SharedEngine(name, login, is_bundled, dump_tools, tally, Timelines(), replicas, weaknesses)
 
@@ -118,16 +127,66 @@ def reach_engines(
     if len(engines) > 1:
         # A database may come from another engine, where positions mean something else: see engine/several/engines.py.
         engines = [replace(engine, replicas=()) for engine in engines]
-    return {engine.name: _ReachedPostgres(settings, engine, share) for engine in engines}
+    return {engine.name: _reach(settings, engine, share) for engine in engines}
+
+
+def _reach(settings: Settings, shared: SharedEngine, share: _Share) -> port.ReachedEngine:
+    if isinstance(shared.login, PostgresLogin):
+        return _ReachedPostgres(settings, shared, shared.login, share)
+    return _ReachedCockroach(settings, shared, shared.login, share)
+
+
+class _ReachedCockroach:
+    """Fills the port's `ReachedEngine`."""
+
+    def __init__(
+        self, settings: Settings, shared: SharedEngine, login: cockroach.CockroachLogin, share: _Share
+    ) -> None:
+        self._settings = settings
+        self._shared = shared
+        self._login = login
+        self._share = share
+        self._connector = Connector(login.conninfo)
+
+    @asynccontextmanager
+    async def metadata(self) -> AsyncIterator[port.Metadata]:
+        async with ServiceSession(self._connector) as session, ServiceSession(self._connector) as lookups:
+            yield port.Metadata(session, lookups, session)
+
+    def databases(self, secret: bytes) -> CockroachDatabases:
+        return CockroachDatabases(self._connector, secret, has_passwords=self._login.has_passwords)
+
+    @asynccontextmanager
+    async def open(self, installation: str, secret: bytes) -> AsyncIterator[port.OpenEngine]:
+        settings, workers = self._settings, self._settings.workers
+        connections = max(
+            1, (settings.engine_connections_max - _RESERVED_CONNECTIONS) // workers - _RESERVED_PER_WORKER
+        )
+        made = CockroachSettings(
+            conninfo=self._login.conninfo,
+            installation=installation,
+            secret=secret,
+            worker=self._share.worker,
+            connections_max=connections,
+            connections_per_target_max=-(-settings.connections_per_database // workers),
+            queue_max=settings.queue_max,
+            idle_close_s=settings.connection_idle_s,
+            attempts_max=settings.attempts_max,
+            stocks=self._share.stocks,
+            weaknesses=self._shared.weaknesses,
+        )
+        async with open_cockroach(made, self.databases(secret)) as engine:
+            yield engine
 
 
 class _ReachedPostgres:
     """Fills the port's `ReachedEngine`."""
 
-    def __init__(self, settings: Settings, shared: SharedEngine, share: _Share) -> None:
-        conninfo = shared.login.conninfo
+    def __init__(self, settings: Settings, shared: SharedEngine, login: PostgresLogin, share: _Share) -> None:
+        conninfo = login.conninfo
         self._settings = settings
         self._shared = shared
+        self._login = login
         self._share = share
         demands_standby = settings.durability == "replicated"
         primary = make_primary(
@@ -152,7 +211,7 @@ class _ReachedPostgres:
         settings, shared = self._settings, self._shared
         temp_mb = None if shared.is_bundled else settings.engine_temp_mb
         limits = Limits(float(settings.dump_timeout_s), float(settings.move_stall_s), settings.move_log_mb_max * 2**20)
-        return PostgresDatabases(self._connector, secret, temp_mb, shared.login.walls, shared.dump_tools, limits)
+        return PostgresDatabases(self._connector, secret, temp_mb, self._login.walls, shared.dump_tools, limits)
 
     @asynccontextmanager
     async def open(self, installation: str, secret: bytes) -> AsyncIterator[port.OpenEngine]:
@@ -168,7 +227,7 @@ class _ReachedPostgres:
     def _make_settings(self, installation: str, secret: bytes, connections: int) -> EngineSettings:
         """Return the settings of a worker's engine, with its share of the connections."""
         settings, shared, workers = self._settings, self._shared, self._settings.workers
-        conninfo, is_bundled = shared.login.conninfo, shared.is_bundled
+        conninfo, is_bundled = self._login.conninfo, shared.is_bundled
         least = settings.disk_free_mb_min * 2**20
         own = _RESERVED_PER_WORKER + (0 if is_bundled else _RESERVED_TO_FOLLOW)
         reserved = min(_RESERVED_CONNECTIONS + own * workers, connections // 2)

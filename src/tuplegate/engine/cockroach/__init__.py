@@ -1,0 +1,1 @@
+"""The port, filled by a cluster of CockroachDB."""

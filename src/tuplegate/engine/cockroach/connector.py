@@ -1,0 +1,144 @@
+"""Runs the service's own statements, in sessions of its own role."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, refine
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
+from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.logins import add_settings, find_database_name
+from tuplegate.engine.libpq.turns import choose_pause_s
+from tuplegate.engine.port import Conflict, EngineLost, EngineUnavailable, NotInTime, StatementFailed
+
+METADATA_DATABASE: Final = "tuplegate"
+"""Stands for the metadata database, and is its name unless the engine's URL names another."""
+
+SESSION_SETTINGS: Final = {
+    "timezone": "UTC",
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    # A column that is called int or serial is as on PostgreSQL: 4 bytes, with small numbers one after the other.
+    "default_int_size": "4",
+    "serial_normalization": "sql_sequence",
+}
+"""What the meaning of a text, or the text of a value, depends on."""
+
+_APPLICATION: Final = "tuplegate-service"
+_ATTEMPTS_MAX: Final = 20
+_ANSWER_S: Final = 30.0
+"""The engine does not end what waits for a quorum, so the service's own clock does."""
+
+BEGIN: Final = Command(b"BEGIN", begins=False)
+COMMIT: Final = Command(b"COMMIT", begins=False)
+ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
+
+
+class Connector:
+    """Opens connections of the role in `conninfo`."""
+
+    def __init__(self, conninfo: str, timeout_s: float = 10.0) -> None:
+        self.conninfo = conninfo
+        self.metadata = find_database_name(conninfo) or METADATA_DATABASE
+        self._timeout_s = timeout_s
+
+    async def connect(self, database: str, conninfo: str | None = None) -> Connection:
+        name = self.metadata if database == METADATA_DATABASE else database
+        settings = {**SESSION_SETTINGS, "search_path": "public"}
+        made = add_settings(conninfo or self.conninfo, name, settings, _APPLICATION)
+        return await Connection.open(f"{made} load_balance_hosts=random", self._timeout_s)
+
+
+class ServiceSession:
+    """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks."""
+
+    def __init__(self, connector: Connector, database: str = METADATA_DATABASE, answer_s: float = _ANSWER_S) -> None:
+        self._connector = connector
+        self._database = database
+        self._answer_s = answer_s
+        self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
+
+    async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
+        return read_text_rows((await self._run_until_through([_command(sql, params)]))[-1])
+
+    async def run_atomically(
+        self, statements: Sequence[tuple[str, Sequence[str | None]]]
+    ) -> list[tuple[str | None, ...]]:
+        """Run all statements in one transaction; return the rows of the last."""
+        commands = [_command(sql, params) for sql, params in statements]
+        if not commands:
+            return []
+        return read_text_rows((await self._run_until_through([BEGIN, *commands, COMMIT]))[-2])
+
+    async def run_in_order(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
+        """Run one statement after the other: a change of definitions is seen only once it is committed."""
+        for sql, params in statements:
+            await self.fetch(sql, *params)
+
+    async def _run_until_through(self, commands: Sequence[Command]) -> list[PGresult]:
+        attempt = 1
+        while True:
+            try:
+                return await self._run(commands)
+            except Conflict:
+                if attempt == _ATTEMPTS_MAX:
+                    raise
+            await asyncio.sleep(choose_pause_s(attempt))
+            attempt += 1
+
+    async def _run(self, commands: Sequence[Command]) -> list[PGresult]:
+        connection = await self._connected()
+        late = asyncio.get_running_loop().call_later(
+            self._answer_s, connection.close, f"it gave no answer within {self._answer_s:g} s"
+        )
+        try:
+            answer = connection.send(commands)
+            if commands[0] is BEGIN:
+                # After an error the transaction is still open. The next segment may be somebody else's.
+                connection.send([ROLLBACK])
+            connection.flush()
+            results = await answer
+        except ConnectionLost as exc:
+            raise EngineLost(f"the connection to the engine was lost: {exc}") from exc
+        finally:
+            late.cancel()
+        try:
+            check(results)
+        except StatementFailed as failure:
+            refined = refine(failure)
+            if refined.sqlstate == AMBIGUOUS:
+                raise EngineLost(f"the engine does not know what became of it: {refined.message}") from failure
+            if refined.sqlstate in ("55P03", "57014"):
+                raise NotInTime(refined.message, sqlstate=refined.sqlstate) from failure
+            raise refined from failure
+        return results
+
+    async def _connected(self) -> Connection:
+        async with self._opening:
+            if self._connection is None or self._connection.closed:
+                try:
+                    self._connection = await self._connector.connect(self._database)
+                except ConnectionLost as exc:
+                    raise EngineUnavailable(f"no connection to the engine: {exc}") from exc
+            return self._connection
+
+    async def __aenter__(self) -> "ServiceSession":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _command(sql: str, params: Sequence[str | None]) -> Command:
+    if any(param is not None and "\0" in param for param in params):
+        raise ValueError("a parameter has a NUL, at which the engine would end it")
+    return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None)

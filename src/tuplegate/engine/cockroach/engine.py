@@ -1,0 +1,251 @@
+"""The port, filled by a cluster of CockroachDB. Its parts lie beside it, one subject in a file."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.own.locks import Locks, lock_name
+from tuplegate.engine.cockroach.own.probes import find_version
+from tuplegate.engine.cockroach.own.settings import EngineSettings
+from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools, tick
+from tuplegate.engine.cockroach.query.attempts import Attempts
+from tuplegate.engine.cockroach.query.execute import Execution
+from tuplegate.engine.cockroach.query.sessions import SessionRun, open_session
+from tuplegate.engine.cockroach.query.stream import Stream, StreamRun, open_stream
+from tuplegate.engine.cockroach.snapshots import POSITION, SnapshotReads
+from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
+from tuplegate.engine.cockroach.tenancy.inspect import find_tables
+from tuplegate.engine.cockroach.tenancy.scratch import make_scratch
+from tuplegate.engine.cockroach.tenancy.sizes import SizeWatch
+from tuplegate.engine.cockroach.transaction.ledger import Ledger
+from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
+from tuplegate.engine.libpq.measures import Measures
+from tuplegate.engine.libpq.types import FIRST_USER_OID, TypeInfo, read_types
+from tuplegate.keeping import Work, keep
+from tuplegate.metrics.cells import observe
+
+_TICK_S: Final = 0.1
+_HEALTH_TIMEOUT_S: Final = 2.0
+
+
+@asynccontextmanager
+async def open_cockroach(settings: EngineSettings, databases: CockroachDatabases) -> AsyncIterator["CockroachEngine"]:
+    """Probe the cluster, build the adapter, and run it until the block is left."""
+    connector = Connector(settings.conninfo, settings.connect_timeout_s)
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(ServiceSession(connector))
+        version = await find_version(session)
+        types = read_types(await session.fetch(f"{TYPES_SQL} WHERE t.oid < {FIRST_USER_OID}"))
+        engine = CockroachEngine(settings, connector, session, version, types, databases)
+        stack.push_async_callback(engine.close)
+        engine.start(stack)
+        yield engine
+
+
+# size: the attributes are the parts of the adapter; each fills some methods of the port.
+class CockroachEngine:
+    """The port, filled by a cluster that was probed. `open_cockroach` makes one and closes it."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        connector: Connector,
+        session: ServiceSession,
+        version: str,
+        types: dict[int, TypeInfo],
+        databases: CockroachDatabases,
+    ) -> None:
+        self._settings = settings
+        self._connector = connector
+        self._session = session
+        self._version = version
+        self._time = asyncio.get_running_loop().time
+        self._pools = Pools(settings, types)
+        self._locks = Locks(session)
+        self._ledger = Ledger(connector, self._locks, settings.secret)
+        self._sizes = SizeWatch(databases.sizes, self._pools.state_of)
+        self._attempts = Attempts(settings.attempts_max)
+        self._queries = Measures("query")
+        self._transactions = Measures("transaction")
+        self._streams = Measures("stream")
+        self.snapshots = SnapshotReads(self)
+
+    def start(self, stack: AsyncExitStack) -> None:
+        """Begin everything that goes on beside requests; `stack` ends it."""
+        watches: dict[str, Work] = {
+            "pools": partial(tick, self._pools, _TICK_S),
+            "locks": self._locks.renew,
+            "sizes": self._sizes.watch,
+        }
+        for name, watch in watches.items():
+            stack.callback(keep(name, watch).cancel)
+
+    async def close(self) -> None:
+        self._ledger.close()
+        await self._pools.close()
+
+    # -- the port -----------------------------------------------------------------------------------------------
+
+    @property
+    def weaknesses(self) -> tuple[port.Weakness, ...]:
+        return self._settings.weaknesses
+
+    @property
+    def tells_positions(self) -> bool:
+        return False
+
+    async def position(self) -> bytes:
+        return POSITION
+
+    async def query(
+        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> port.Result:
+        deadline = self._time() + bounds.timeout_ms / 1000
+        run = Execution(self._pools.find_pool(target), target, statement, shape, bounds, deadline)
+        result, attempts = await self._attempts.carry_out(run, self._queries)
+        result.attempts = attempts
+        return result
+
+    async def transaction(
+        self,
+        target: port.Target,
+        statements: list[port.Statement],
+        shape: port.Shape,
+        bounds: port.Bounds,
+        *,
+        read_only: bool,
+        promise: port.Promise | None,
+    ) -> port.TransactionResult:
+        deadline = self._time() + bounds.timeout_ms / 1000
+        pool = self._pools.find_pool(target)
+        run = TransactionRun(
+            pool, target, statements, shape, bounds, deadline, self._ledger, read_only=read_only, promise=promise
+        )
+        done, attempts = await self._attempts.carry_out(run, self._transactions)
+        done.attempts = attempts
+        return done
+
+    async def begin(self, target: port.Target, id: str, timeout_ms: int, *, read_only: bool) -> port.OpenTransaction:
+        raise port.NotSupported("this engine has no transactions that stay open between requests yet")
+
+    async def begin_id(self, database: str, id: str) -> bool:
+        return await self._ledger.begin_id(database, id)
+
+    async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> port.Outcome:
+        return await self._ledger.abort_id(database, id)
+
+    async def find_id(self, database: str, id: str) -> port.Outcome | None:
+        return await self._ledger.find_id(database, id)
+
+    async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
+        return await self._ledger.find_kept(database, route, key)
+
+    def pause(self, databases: frozenset[str]) -> None:
+        self._pools.pause(databases)
+
+    def let_go(self, database: str) -> None:
+        self._pools.let_go(database)
+
+    def bound_size(self, database: str, bytes_max: int | None) -> None:
+        self._sizes.bound(database, bytes_max)
+
+    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
+        return self._locks.hold(name)
+
+    def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
+        return self._locks.hold(lock_name(database, lock, key))
+
+    async def outcome(self, target: port.Target, number: int, mark: str = "", history: int = 0) -> port.Outcome | None:
+        return await self._ledger.find(target.database, number)
+
+    async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket, mark: str = "") -> port.Outcome:
+        return await self._ledger.abort(target.database, ticket.number)
+
+    @asynccontextmanager
+    async def stream(
+        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> AsyncIterator[Stream]:
+        pool, running = self._pools.find_pool(target), self._attempts.running
+        run = StreamRun(pool, target, statement, bounds)
+        run.begin(pool.take() or await pool.wait(self._time() + bounds.timeout_ms / 1000))
+        running.add(run)
+        self._streams.attempts += 1
+        try:
+            async with open_stream(run, shape) as stream:
+                yield stream
+        finally:
+            running.discard(run)
+            observe(self._streams.seconds, run.elapsed_us * 1000)
+
+    async def health(self) -> port.EngineHealth:
+        state = "ok"
+        try:
+            async with asyncio.timeout(_HEALTH_TIMEOUT_S):
+                await self._session.fetch("SELECT 1")
+        except TimeoutError:
+            state = f"no answer within {_HEALTH_TIMEOUT_S:g} s"
+        except port.EngineFailure:
+            state = "it accepts no connection"
+        return port.EngineHealth("cockroachdb", self._version, {"engine": state}, {}, replicated=True)
+
+    async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
+        async with self._open_session(target, bounds) as session:
+            return await find_tables(session, bounds.bytes_max)
+
+    def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
+        return self._open_session(target, port.Bounds(timeout_ms, None, 0))
+
+    @asynccontextmanager
+    async def _open_session(self, target: port.Target, bounds: port.Bounds) -> AsyncIterator[SessionRun]:
+        """Open a session that can be stopped."""
+        deadline, running = self._time() + bounds.timeout_ms / 1000, self._attempts.running
+        async with open_session(self._pools.find_pool(target), target, bounds, deadline) as session:
+            running.add(session)
+            try:
+                yield session
+            finally:
+                running.discard(session)
+
+    def wire(
+        self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
+    ) -> AbstractAsyncContextManager[port.WireSession]:
+        raise port.NotSupported("this engine cannot be spoken to in its own protocol through the service yet")
+
+    def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
+        return make_scratch(self._connector, database)
+
+    def dump(
+        self, database: str, timeout_s: float, organization: str | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        raise port.NotSupported(
+            "this engine has no dumps: BACKUP of the cluster's owner saves databases, `tuplegate export` the rows of"
+            " a table"
+        )
+
+    async def durability(self, target: port.Target) -> port.Durability:
+        """A commit is on the disks of most replicas of what it changed, before it is acknowledged."""
+        return port.Durability(durable=True, replicated=True, settings={})
+
+    def serializable_headroom(self) -> port.Headroom:
+        return port.Headroom(0, None, guarded=True)
+
+    def measure(self) -> port.Measured:
+        kinds = (self._queries, self._transactions, self._streams)
+        pools = self._pools.all()
+        events: dict[str, int] = {}
+        for kind in kinds:
+            events |= kind.events
+        gauges: dict[str, float] = {
+            "engine_connections open": sum(pool.size for pool in pools),
+            "engine_connections idle": sum(pool.idle for pool in pools),
+            "engine_connections_waiting": sum(pool.waiting for pool in pools),
+            "engine_connections_max": self._settings.connections_max,
+        }
+        return port.Measured({kind.kind: list(kind.seconds) for kind in kinds}, events, gauges)
+
+    def stop_running(self) -> None:
+        self._attempts.stop()

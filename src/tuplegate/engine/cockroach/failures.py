@@ -1,0 +1,67 @@
+"""Says in the port's words what this engine refuses.
+
+Its messages carry raw keys, requests for reports and a drawing of where an error is; the service's clients get a short
+text, and a position.
+"""
+
+import re
+from typing import Final
+
+from tuplegate.engine import port
+
+AMBIGUOUS: Final = "40003"
+"""SQLSTATE of a commit of which the engine does not know what became."""
+HALF_APPLIED: Final = "XXA00"
+"""SQLSTATE of a commit whose rows are stored, while a change of definitions in it failed."""
+CANCELLED: Final = "57014"
+DUPLICATE: Final = "23505"
+
+_SOURCE: Final = "source SQL:\n"
+_EXPECTED: Final = re.compile(r"expected (\d+) arguments, got (\d+)")
+_REPORT: Final = re.compile(
+    r"\s*(?:You have attempted to use a feature that is not yet implemented\.|See: https?://).*", re.S
+)
+_HELP: Final = re.compile(r"^try \\h .*$")
+_RETRY: Final = re.compile(r"^(?:restart transaction: )?Transaction\w*Error\b")
+
+
+def refine(failure: port.StatementFailed) -> port.StatementFailed:
+    """Return the failure as the port has it, of one that was made of the engine's error as it is."""
+    kind, message = type(failure), failure.message
+    position, detail, hint = failure.position, failure.detail, failure.hint
+    if failure.sqlstate == "42601" and detail is not None and detail.startswith(_SOURCE):
+        kind, position, detail = port.ParseFailed, find_position(detail), None
+    elif failure.sqlstate == "42P14":
+        kind, message = port.MultipleStatements, "the text holds more than one statement"
+    elif failure.sqlstate == "08P01" and (told := _EXPECTED.search(message)):
+        kind, message = (
+            port.ParameterMismatch,
+            f"{told[2]} parameters were sent, the statement has {told[1]} placeholders",
+        )
+    elif isinstance(failure, port.Conflict):
+        message, detail, hint = _shorten_conflict(message), None, None
+    if hint is not None:
+        hint = _REPORT.sub("", _HELP.sub("", hint)) or None
+    refined = kind(message, sqlstate=failure.sqlstate, position=position, detail=detail, hint=hint, context=None)
+    refined.fields, refined.statement = failure.fields, failure.statement
+    refined.never_ran = failure.never_ran or kind is not type(failure)
+    refined.exec_us, refined.attempts, refined.notices = failure.exec_us, failure.attempts, failure.notices
+    return refined
+
+
+def find_position(detail: str) -> int | None:
+    """Return the place of an error, counted in characters from 1, of the drawing that shows it.
+
+    The last line holds an arrow, indented by as many bytes as stand before the place in the line above.
+    """
+    lines = detail.removeprefix(_SOURCE).split("\n")
+    if len(lines) < 2 or lines[-1].strip() != "^":
+        return None
+    before = lines[-2].encode()[: len(lines[-1]) - 1].decode("utf-8", "ignore")
+    return sum(len(line) + 1 for line in lines[:-2]) + len(before) + 1
+
+
+def _shorten_conflict(message: str) -> str:
+    if _RETRY.match(message):
+        return "the transaction met another one, and could not be put before or behind it"
+    return message.split("\n", 1)[0][:200]

@@ -1,0 +1,25 @@
+"""The settings of a worker's engine."""
+
+from dataclasses import dataclass
+
+from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.port import Weakness
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """`conninfo` is the login of the service's own role. Rows of all connections hold `rows_bytes_max` at most."""
+
+    conninfo: str
+    installation: str
+    secret: bytes
+    worker: int
+    connections_max: int
+    connections_per_target_max: int
+    queue_max: int
+    idle_close_s: float
+    attempts_max: int
+    connect_timeout_s: float = 10.0
+    rows_bytes_max: int = 256 * 2**20
+    stocks: Stocks | None = None
+    weaknesses: tuple[Weakness, ...] = ()

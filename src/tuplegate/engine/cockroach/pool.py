@@ -1,0 +1,137 @@
+"""The connections of one target, each clean before it is handed out again, and how what runs on them is ended.
+
+A text that names nothing that could leaves nothing behind, or only what it knows of sequences; after every other one
+`DISCARD ALL` removes what is left. A transaction that failed keeps its locks until it is rolled back, and whoever reads
+waits for them: so it is rolled back at once.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from psycopg import pq
+
+from tuplegate.direct_future import DirectFuture
+from tuplegate.engine.cockroach.connector import ROLLBACK
+from tuplegate.engine.libpq.connection import ConnectionLost, CopyStarted
+from tuplegate.engine.libpq.failures import find_error
+from tuplegate.engine.libpq.leftovers import Leftovers
+from tuplegate.engine.libpq.places import Places
+from tuplegate.engine.libpq.pool import DISCARD, DISCARD_SEQUENCES, ConnectionPool, Member
+from tuplegate.engine.libpq.row_encoder import EncoderCache
+from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.turns import Turns
+from tuplegate.engine.port import EngineUnavailable
+
+_log: Final = structlog.get_logger()
+
+_IDLE: Final = int(pq.TransactionStatus.IDLE)
+_CANCEL_GRACE_S: Final = 5.0
+"""Without a quorum the engine acts on no cancel: after so long its connection is closed."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """The part that all pools of a worker share."""
+
+    places: Places
+    stocks: Stocks
+    size_max: int
+    queue_max: int
+    connect_timeout_s: float
+
+
+class DatabaseState:
+    """The part that the pools of one database share: its types, and who waits for a turn."""
+
+    def __init__(self, encoders: EncoderCache) -> None:
+        self.encoders = encoders
+        self.turns = Turns()
+        self.full_at: int | None = None
+        """The bound that the database has met."""
+
+
+class Pool(ConnectionPool):
+    """The connections of one target. `conninfo` is that of its role."""
+
+    def __init__(self, server: Server, database: str, conninfo: str, state: DatabaseState) -> None:
+        super().__init__(database, server.size_max, server.queue_max, server.places, server.stocks)
+        self.state = state
+        self._conninfo = conninfo
+        self._connect_timeout_s = server.connect_timeout_s
+
+    async def _connect(self) -> Member:
+        return await Member.open(self._conninfo, self._connect_timeout_s)
+
+    async def _make(self) -> Member:
+        try:
+            return await self._connect()
+        except ConnectionLost as exc:
+            _log.warning("no connection to the engine", reason=str(exc))
+            raise EngineUnavailable("the engine accepts no connection just now") from exc
+
+    def _see_cut_off(self, member: Member) -> None:
+        """The engine rolls back what its connection was lost of."""
+
+    # -- giving back ----------------------------------------------------------------------------------------------
+
+    def give_back(self, member: Member, left: Leftovers) -> None:
+        """Take a connection whose statement is answered. One that is inside a transaction is rolled back."""
+        if member.collected or member.is_heavy:
+            member.let_go()
+            if member.is_swollen:
+                member.close("it holds the room of a large message")
+        if member.closed:
+            return
+        try:
+            commands = [] if member.pgconn.transaction_status == _IDLE else [ROLLBACK]
+            if left is Leftovers.ANYTHING:
+                commands.append(DISCARD)
+            elif left is Leftovers.SEQUENCES:
+                commands.append(DISCARD_SEQUENCES)
+            if not commands:
+                self._free_again(member)
+                return
+            # Each on its own: none runs in the transaction of the one before.
+            sent = [member.send([command]) for command in commands]
+            member.flush()
+        except ConnectionLost:
+            return
+        sent[-1].add_done_callback(lambda done: self._after_reset(member, done))
+
+    def _after_reset(self, member: Member, reset: "DirectFuture[list[pq.abc.PGresult]]") -> None:
+        if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
+            member.close("its reset failed")
+        else:
+            self._free_again(member)
+
+    def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
+        self.give_back(member, Leftovers.ANYTHING)
+
+    # -- ending what runs -----------------------------------------------------------------------------------------
+
+    def expire(self, member: Member) -> None:
+        """Cancel the statement. Its answer, an error as a rule, goes to whoever waits for it."""
+        self._spawn(self._cancel_or_close(member))
+
+    def abandon(self, member: Member) -> None:
+        """Take a connection whose statement may still be running: cancel that, then close the connection."""
+        member.given_up = True
+        self._spawn(self._cancel_and_close(member))
+
+    async def _cancel_or_close(self, member: Member) -> None:
+        try:
+            async with asyncio.timeout(_CANCEL_GRACE_S):
+                member.drain()  # while the server waits for a reader it acts on no cancel
+                await member.cancel()
+                await member.wait_for_answers()
+        except (TimeoutError, ConnectionLost, CopyStarted):
+            member.close("its statement was cancelled")
+
+    async def _cancel_and_close(self, member: Member) -> None:
+        try:
+            if not member.is_paused:
+                await self._cancel_or_close(member)
+        finally:
+            member.close("its statement was cancelled")

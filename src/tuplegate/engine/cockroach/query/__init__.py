@@ -1,0 +1,1 @@
+"""Runs statements and streams, attempt by attempt."""

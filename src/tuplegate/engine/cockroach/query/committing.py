@@ -1,0 +1,44 @@
+"""Commits what runs on a connection. A commit is never cancelled; one without an answer is given up by the clock."""
+
+import asyncio
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.engine.cockroach.connector import COMMIT
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, HALF_APPLIED, refine
+from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
+from tuplegate.engine.libpq.connection import Command, ConnectionLost
+from tuplegate.engine.libpq.failures import check
+
+_DECIDE_S: Final = 25.0
+"""How long the engine may take over a commit before its connection is given up for lost."""
+
+
+async def commit(run: Run, *before: Command) -> None:
+    """Commit, behind a few commands that go with it. Raises OutcomeUnknown where the engine does not say what became of
+    it."""
+    run.decides = True
+    member = run.member
+    late = asyncio.get_running_loop().call_later(_DECIDE_S, member.close, f"no answer within {_DECIDE_S:g} s")
+    try:
+        results = await member.run(*before, COMMIT)
+    except ConnectionLost as lost:
+        raise port.OutcomeUnknown(UNKNOWN) from lost
+    finally:
+        late.cancel()
+    try:
+        check(results)
+    except port.StatementFailed as failure:
+        raise explain_commit(refine(failure)) from failure
+    if results[-1].command_status != b"COMMIT":
+        raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+
+
+def explain_commit(failure: port.StatementFailed) -> port.EngineFailure:
+    """Say what the failure of a commit means."""
+    if failure.sqlstate in (AMBIGUOUS, CANCELLED):
+        return port.OutcomeUnknown(UNKNOWN)
+    if failure.sqlstate == HALF_APPLIED:
+        failure.message = f"the rows were stored, but a change of definitions failed: {failure.message}"
+        failure.args = (failure.message,)
+    return failure

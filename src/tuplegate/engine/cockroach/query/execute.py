@@ -1,0 +1,146 @@
+"""Runs one statement for the port's `query`: parameters, the block it needs, rows within bounds, what went wrong."""
+
+from time import perf_counter_ns
+from typing import Final
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
+from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.query.committing import commit
+from tuplegate.engine.cockroach.query.params import write_values
+from tuplegate.engine.cockroach.query.rules import (
+    BEGIN_WRITING,
+    Kind,
+    changes_types,
+    check_room,
+    chunk_rows,
+    find_kind,
+)
+from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
+from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.leftovers import Leftovers, read_text
+from tuplegate.engine.libpq.rows import RowCollector, make_bare_result
+
+_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
+
+
+class Execution(Run):
+    """One statement. `describe`: the types of its parameters are asked for first."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        deadline: float,
+    ) -> None:
+        super().__init__(pool, target, bounds, deadline)
+        self.statement = statement
+        self.shape = shape
+        self.describe = False
+        self.exec_us = 0
+        self._kind = find_kind(statement)
+
+    @property
+    def statements(self) -> list[port.Statement]:
+        return [self.statement]
+
+    @property
+    def contends(self) -> bool:
+        return self._kind is Kind.WRITES and self.target.may_write
+
+    async def run(self) -> port.Result:
+        """Make one attempt, and give the connection back in every case."""
+        started = perf_counter_ns()
+        member, pool, statement = self.member, self.pool, self.statement
+        left = read_text(statement.sql, statement.keyword)
+        leftovers = left.leftovers if left.plain else Leftovers.ANYTHING
+        try:
+            check_room(pool.state.full_at, self.target, statement)
+            if self._kind is Kind.WRITES and self.target.may_write:
+                result = await self._run_in_block()
+            else:
+                result = await self._run_plainly()
+        except port.StatementFailed as failure:
+            refined = self._explain(refine(failure))
+            if isinstance(refined, port.StatementFailed):
+                refined.exec_us = (perf_counter_ns() - started) // 1000
+                refined.notices = member.take_notices()
+            self._give_back(leftovers)
+            raise refined from failure
+        except RowsTooWide as wide:
+            raise port.StatementFailed(
+                f"{wide}; nothing was applied", sqlstate="54000", hint="Ask for fewer rows at a time, or stream them."
+            ) from wide
+        except ConnectionLost as lost:
+            if self._kind is Kind.DEFINES and self.target.may_write:
+                raise port.OutcomeUnknown(UNKNOWN) from lost
+            raise self.explain_harmless_loss() from lost
+        except CopyStarted as copy:
+            raise port.CopyRefused from copy
+        except port.OutcomeUnknown:
+            member.close("the engine did not answer its commit")
+            raise
+        except BaseException:
+            pool.abandon(member)
+            raise
+        self.exec_us = result.exec_us = (perf_counter_ns() - started) // 1000
+        result.notices += member.take_notices()
+        self._give_back(leftovers)
+        return result
+
+    def _explain(self, failure: port.StatementFailed) -> port.EngineFailure:
+        """Return the failure; where it does not say whether the statement was applied, an unknown outcome."""
+        definite = self._kind is not Kind.DEFINES or not self.target.may_write
+        if failure.sqlstate in (CANCELLED, AMBIGUOUS) and not definite:
+            return port.OutcomeUnknown(UNKNOWN)
+        return self.explain_cancel(failure) if self.was_cancelled(failure) else failure
+
+    async def _run_plainly(self) -> port.Result:
+        values = await write_values(self, self.statement, describe=self.describe)
+        rows, results = await self._send([], values)
+        return await self._finish(results, rows)
+
+    async def _run_in_block(self) -> port.Result:
+        values = await write_values(self, self.statement, describe=self.describe)
+        rows, results = await self._send([BEGIN_WRITING], values)
+        result = await self._finish(results, rows)
+        self.check_ended()
+        await commit(self)
+        return result
+
+    async def _send(
+        self, first: list[Command], values: list[bytes | None] | None
+    ) -> tuple[RowCollector, list[PGresult]]:
+        rows = RowCollector(self.pool.state.encoders, self.member, self.shape, self.bounds)
+        statement = Command(self.statement.sql.encode(), values or None, chunk_rows(self.statement, self.bounds))
+        answer = self.member.send([*first, statement], rows.take)
+        self.member.flush()
+        results = await answer
+        check(results)
+        return rows, results
+
+    async def _finish(self, results: list[PGresult], rows: RowCollector) -> port.Result:
+        last = results[-1]
+        if not last.nfields and last.status != _TUPLES:
+            return make_bare_result(last)
+        result = rows.finish(last)
+        if result is None:
+            await rows.learn(self.member, last)
+            result = rows.finish(last)
+        assert result is not None, "the types were asked for"
+        return result
+
+    def _give_back(self, left: Leftovers) -> None:
+        if self.ended is not None:
+            self.pool.abandon(self.member)
+        else:
+            self.pool.give_back(self.member, left)
+        if changes_types(self.statement):
+            self.pool.state.encoders.forget()

@@ -1,0 +1,59 @@
+"""Decides how a statement runs, by its first word and by names in its text.
+
+A statement that writes runs inside of a block: only there a cancel or a time limit is definite. A statement on its own
+may have been applied although this engine says that it was cancelled. What changes definitions cannot always be in a
+block, so it runs as it is, and what becomes of it when it is cancelled is unknown.
+"""
+
+import re
+from enum import Enum, auto
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connection import CHUNK_ROWS, Command
+from tuplegate.engine.libpq.leftovers import fold
+
+_READERS: Final = frozenset({"select", "values", "table", "show", "explain", ""})
+_WRITERS: Final = frozenset({"insert", "update", "delete", "upsert", "with"})
+_WRITES: Final = re.compile(r"\b(?:insert|update|delete|upsert|into|nextval|setval|analyze|analyse)\b")
+_REMOVERS: Final = frozenset({"delete", "drop", "truncate", "select", "show", "explain", "values", "table", ""})
+"""First words of what a database that is full still takes."""
+_KEEP_TYPES: Final = _READERS | _WRITERS
+
+BEGIN_WRITING: Final = Command(b"BEGIN READ WRITE", begins=False)
+BEGIN_READING: Final = Command(b"BEGIN READ ONLY", begins=False)
+
+
+class Kind(Enum):
+    READS = auto()
+    WRITES = auto()
+    DEFINES = auto()
+    """It changes definitions or settings, or is not known."""
+
+
+def find_kind(statement: port.Statement) -> Kind:
+    keyword = statement.keyword
+    if keyword in _READERS or keyword == "with":
+        return Kind.WRITES if _WRITES.search(fold(statement.sql)) else Kind.READS
+    return Kind.WRITES if keyword in _WRITERS else Kind.DEFINES
+
+
+def chunk_rows(statement: port.Statement, bounds: port.Bounds) -> int:
+    """Return how many rows are handed over together, at most as many as are wanted and one more."""
+    if find_kind(statement) is Kind.WRITES:
+        return 1
+    return CHUNK_ROWS if bounds.rows_max is None else min(CHUNK_ROWS, bounds.rows_max + 1)
+
+
+def changes_types(statement: port.Statement) -> bool:
+    return statement.keyword not in _KEEP_TYPES
+
+
+def check_room(full_at: int | None, target: port.Target, statement: port.Statement) -> None:
+    """Raise where the database is full and the statement may need room."""
+    if full_at is not None and target.may_write and statement.keyword not in _REMOVERS:
+        raise port.StatementFailed(
+            f"the database is larger than its limit of {full_at} bytes; nothing was applied",
+            sqlstate="53100",
+            hint="DELETE rows or DROP tables that are not needed.",
+        )

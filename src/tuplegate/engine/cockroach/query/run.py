@@ -1,0 +1,82 @@
+"""Something that runs on a connection: its time limit, and how it is ended."""
+
+import asyncio
+from enum import Enum
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.engine.cockroach.failures import CANCELLED
+from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.libpq.pool import Member
+
+
+class Why(Enum):
+    """The reason why the service ends a run."""
+
+    TIME = "its time is over"
+    STOPPING = "the service is stopping"
+    OVER = "the transaction that it is part of was ended"
+
+
+class Run:
+    """A statement or a transaction on a connection. `deadline` is on the loop's clock.
+
+    `decides`: it is being committed, and a commit is never cancelled. `ended` is why the service has cancelled it.
+    """
+
+    def __init__(self, pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float) -> None:
+        self.pool = pool
+        self.target = target
+        self.bounds = bounds
+        self.deadline = deadline
+        self.member: Member
+        self.ended: Why | None = None
+        self.decides = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, member: Member) -> None:
+        """Begin on a connection, whatever became of an earlier attempt."""
+        self.member = member
+        self.ended = None
+        self.decides = False
+        self._timer = asyncio.get_running_loop().call_at(self.deadline, self.end, Why.TIME)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def end(self, why: Why) -> None:
+        """Cancel it in the engine, unless it is being committed."""
+        if self.ended is None and not self.decides:
+            self.ended = why
+            self.pool.expire(self.member)
+
+    def check_ended(self) -> None:
+        """Raise where it was ended: what is sent from now on would not be cancelled any more."""
+        if self.ended is not None:
+            raise self.explain_end()
+
+    def was_cancelled(self, failure: port.StatementFailed) -> bool:
+        return self.ended is not None and failure.sqlstate == CANCELLED
+
+    def explain_end(self) -> port.StatementFailed:
+        if self.ended is Why.STOPPING:
+            return port.Stopped("the service is stopping; the statement was cancelled", sqlstate=CANCELLED)
+        if self.ended is Why.OVER:
+            return port.StatementFailed(f"the statement was cancelled: {Why.OVER.value}", sqlstate=CANCELLED)
+        limit = f"the statement was cancelled after {self.bounds.timeout_ms} ms, its time limit"
+        return port.TimedOut(limit, sqlstate=CANCELLED)
+
+    def explain_cancel(self, failure: port.StatementFailed) -> port.StatementFailed:
+        late = self.explain_end()
+        late.exec_us, late.notices, late.statement = failure.exec_us, failure.notices, failure.statement
+        return late
+
+    def explain_harmless_loss(self) -> port.EngineFailure:
+        """Say what a lost connection means where nothing can have been applied."""
+        if self.ended is not None:
+            return self.explain_end()
+        return port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
+
+
+UNKNOWN: Final = "the engine did not say what became of the statement; it may or may not have been applied"

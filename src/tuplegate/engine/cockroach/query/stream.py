@@ -1,0 +1,199 @@
+"""Runs one statement for the port's `stream`: rows leave as the engine makes them, memory stays constant.
+
+A reader that is too slow stops the connection from being read, and so the engine. Its time is not counted as the
+engine's.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from time import perf_counter_ns
+from typing import Final
+
+from psycopg.pq.abc import PGresult
+
+from tuplegate.direct_future import yield_to_loop
+from tuplegate.engine import port
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
+from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.query.committing import commit
+from tuplegate.engine.cockroach.query.rules import BEGIN_WRITING, Kind, changes_types, check_room, find_kind
+from tuplegate.engine.cockroach.query.run import UNKNOWN, Run, Why
+from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted
+from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.leftovers import Leftovers
+from tuplegate.engine.libpq.parameters import describe_statement, write_params
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.result_size import size_of
+from tuplegate.engine.libpq.row_encoder import RowEncoder
+from tuplegate.engine.libpq.rows import count_affected_rows, find_encoder
+
+_BACKLOG_ROWS_MAX: Final = 1000
+_BACKLOG_BYTES_MAX: Final = 4 * 2**20
+_CHUNK_ROWS: Final = 64
+
+
+class StreamRun(Run):
+    """A context manager: only the time within its block is counted."""
+
+    def __init__(self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> None:
+        super().__init__(pool, target, bounds, float("inf"))
+        self.statement = statement
+        self.kind = find_kind(statement)
+        self.in_block = self.kind is Kind.WRITES and target.may_write
+        self.elapsed_us = 0
+        self._started = 0
+
+    def begin(self, member: Member) -> None:
+        self.member = member
+
+    def __enter__(self) -> None:
+        self._started = perf_counter_ns()
+        left_s = max(self.bounds.timeout_ms / 1000 - self.elapsed_us / 1e6, 0)
+        self._timer = asyncio.get_running_loop().call_later(left_s, self.end, Why.TIME)
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+        self.elapsed_us += (perf_counter_ns() - self._started) // 1000
+
+
+@asynccontextmanager
+async def open_stream(run: StreamRun, shape: port.Shape) -> AsyncIterator["Stream"]:
+    """Parse and describe the statement. The connection is given back when the block is left."""
+    answered = False
+    try:
+        stream = await _prepare(run, shape)
+        yield stream
+        answered = stream.finished
+    except port.StatementFailed:
+        answered = True
+        raise
+    finally:
+        if answered and run.ended is None:
+            run.pool.give_back(run.member, Leftovers.ANYTHING)
+        else:
+            run.pool.abandon(run.member)
+        if changes_types(run.statement):
+            run.pool.state.encoders.forget()
+
+
+async def _prepare(run: StreamRun, shape: port.Shape) -> "Stream":
+    encoders, member, statement = run.pool.state.encoders, run.member, run.statement
+    try:
+        with run:
+            check_room(run.pool.state.full_at, run.target, statement)
+            text = statement.sql.lower()
+            if statement.keyword == "copy" and ("stdin" in text or "stdout" in text):
+                raise port.CopyRefused
+            params = await write_params(encoders, member, statement, run, describe=True)
+            run.check_ended()
+            described = await describe_statement(member, statement.sql.encode())
+            encoder = await find_encoder(encoders, member, described, shape)
+    except ConnectionLost as exc:
+        raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
+    except port.StatementFailed as exc:
+        refined = refine(exc)
+        refined.exec_us = run.elapsed_us
+        raise (run.explain_cancel(refined) if run.was_cancelled(refined) else refined) from exc
+    return Stream(run, params, encoder)
+
+
+class Stream:
+    """Fills the port's `RowStream`."""
+
+    reached: bytes | None = None
+    on_replica = False
+
+    def __init__(self, run: StreamRun, params: list[bytes | None] | None, encoder: RowEncoder) -> None:
+        self.columns = encoder.columns
+        self.types = encoder.types
+        self.row_count = 0
+        self.affected_rows = 0
+        self.notices: list[port.Notice] = []
+        self.truncated = False
+        self.finished = False
+        self._run = run
+        self._params = params
+        self._encoder = encoder
+        self._backlog: list[PGresult] = []
+        self._backlog_rows = self._backlog_bytes = self._taken = 0
+        self._arrived = asyncio.Event()
+
+    @property
+    def exec_us(self) -> int:
+        return self._run.elapsed_us
+
+    async def lines(self) -> AsyncGenerator[bytes, None]:
+        run = self._run
+        try:
+            async for block in self._blocks():
+                yield block
+            if run.in_block:
+                with run:
+                    run.check_ended()
+                    await commit(run)
+        except ConnectionLost as exc:
+            if run.kind is Kind.DEFINES and run.target.may_write:
+                raise port.OutcomeUnknown(UNKNOWN) from exc
+            raise run.explain_harmless_loss() from exc
+        except CopyStarted as exc:
+            raise port.CopyRefused from exc
+        except port.StatementFailed as exc:
+            failure = refine(exc)
+            failure.exec_us = self.exec_us
+            if failure.sqlstate in (CANCELLED, AMBIGUOUS) and run.kind is Kind.DEFINES and run.target.may_write:
+                raise port.OutcomeUnknown(UNKNOWN) from exc
+            raise (run.explain_cancel(failure) if run.was_cancelled(failure) else failure) from exc
+        self.finished = True
+
+    async def _blocks(self) -> AsyncIterator[bytes]:
+        run, member = self._run, self._run.member
+        rows_at_once = 1 if run.in_block else _CHUNK_ROWS
+        statement = Command(run.statement.sql.encode(), self._params, rows_at_once)
+        answer = member.send([BEGIN_WRITING, statement] if run.in_block else [statement], self._take)
+        answer.add_done_callback(lambda _: self._arrived.set())
+        member.flush()
+        while not answer.done() or self._backlog:
+            with run:
+                await self._arrived.wait()
+            self._arrived.clear()
+            block = b"".join([await self._encode(chunk) for chunk in self._take_backlog()])
+            if block:
+                yield block
+            member.resume()
+        results = answer.result()
+        check(results)
+        self.notices += member.take_notices()
+        self.affected_rows = count_affected_rows(results[-1]) or self.affected_rows
+
+    def _take(self, chunk: PGresult, _command: int) -> None:
+        self._backlog.append(chunk)
+        self._backlog_rows += chunk.ntuples
+        self._backlog_bytes += size_of(chunk)
+        self.affected_rows = count_affected_rows(chunk) or self.affected_rows
+        self._arrived.set()
+        if self._backlog_rows >= _BACKLOG_ROWS_MAX or self._backlog_bytes >= _BACKLOG_BYTES_MAX:
+            self._run.member.pause()
+
+    def _take_backlog(self) -> list[PGresult]:
+        backlog, self._backlog = self._backlog, []
+        self._backlog_rows = self._backlog_bytes = 0
+        return backlog
+
+    async def _encode(self, result: PGresult) -> bytes:
+        """Write the rows as lines, up to the bound of the whole stream. Give the loop back between pieces of them."""
+        count, most = result.ntuples, self._run.bounds.rows_max
+        if most is not None and self.row_count + count > most:
+            count, self.truncated = most - self.row_count, True
+        self.row_count += count
+        if not count:
+            return b""
+        self._taken += size_of(result)
+        if self._taken <= self._encoder.at_once:
+            return self._encoder.encode_lines(result, count)
+        self._taken = 0
+        pieces = []
+        for piece, _rows in self._encoder.encode_in_pieces(result, count, lines=True):
+            pieces.append(piece)
+            await yield_to_loop()
+        return b"".join(pieces)

@@ -1,0 +1,1 @@
+"""Makes, walls off and drops the databases of tenants."""

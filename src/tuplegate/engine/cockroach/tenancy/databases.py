@@ -1,0 +1,230 @@
+"""Makes and drops the databases of tenants, each with a role that writes and one that only reads.
+
+The engine enforces no right to connect, and a statement reaches every database by its name: so all rights are taken
+from everybody (the role `public`) in every database, and what a role may do stands with its own name. That is looked at
+again each time a database is made. What stays visible to tenants are names, which mean nothing: see SECURITY.md.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.transaction import records
+from tuplegate.engine.libpq.connection import ConnectionLost
+from tuplegate.engine.libpq.logins import as_tenant, derive_password, name_role
+from tuplegate.engine.libpq.quoting import quote, quote_text
+
+_NOT_THERE: Final = frozenset({"3D000", "42704", "42P01"})
+_SILENCE_S: Final = 15.0
+_LOOK_S: Final = 0.1
+
+_OPEN_TO_ALL: Final = """
+SELECT database_name, privilege_type FROM "".crdb_internal.cluster_database_privileges
+ WHERE grantee = 'public' AND database_name NOT IN ('system')
+"""
+_SESSIONS: Final = (
+    "SELECT session_id FROM crdb_internal.cluster_sessions WHERE user_name IN ($1, $2) AND status <> 'CLOSED'"
+)
+_SIZE: Final = """
+SELECT coalesce(sum((s.stats->>'key_bytes')::int8 + (s.stats->>'val_bytes')::int8), 0)
+  FROM (SELECT crdb_internal.range_stats(start_key) AS stats FROM crdb_internal.ranges_no_leases
+         WHERE database_name = $1) s
+"""
+_EMPTY_BYTES: Final = 1
+"""What a database takes whose tables lie in no range of their own yet."""
+
+
+def write_furnishing(database: str) -> list[str]:
+    """Return the statements that make the service's own objects in a database, and the rights of its roles. Each may be
+    repeated."""
+    name, writer, reader = quote(database), *(quote(name_role(database, access)) for access in _BOTH)
+    return [
+        f"REVOKE ALL ON DATABASE {name} FROM public",
+        "REVOKE ALL ON SCHEMA public FROM public",
+        *records.SCHEMA,
+        f"GRANT CONNECT, CREATE ON DATABASE {name} TO {writer}",
+        f"GRANT CONNECT ON DATABASE {name} TO {reader}",
+        f"GRANT CREATE, USAGE ON SCHEMA public TO {writer}",
+        f"GRANT USAGE ON SCHEMA public TO {reader}",
+        f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT SELECT ON TABLES TO {reader}",
+        f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT SELECT ON SEQUENCES TO {reader}",
+        f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT USAGE ON SCHEMAS TO {reader}",
+        f"GRANT USAGE ON SCHEMA tuplegate TO {writer}",
+        f"GRANT INSERT ON tuplegate.outcome, tuplegate.answer TO {writer}",
+    ]
+
+
+_BOTH: Final = (port.Access.WRITE, port.Access.READ)
+
+
+class CockroachDatabases:
+    """Fills the port's `EngineDatabases`. `has_passwords`: the cluster asks its roles for them."""
+
+    def __init__(self, connector: Connector, secret: bytes, *, has_passwords: bool) -> None:
+        self._connector = connector
+        self._secret = secret
+        self._has_passwords = has_passwords
+
+    @property
+    def furnishing(self) -> str:
+        return hashlib.sha256("\n".join(write_furnishing("tg")).encode()).hexdigest()[:16]
+
+    def furnishing_of(self, name: str) -> str:
+        return self.furnishing
+
+    # -- making and dropping --------------------------------------------------------------------------------------
+
+    async def create(self, name: str, *, for_copy: bool = False) -> None:
+        async with self._open() as session:
+            await session.fetch(f"CREATE DATABASE IF NOT EXISTS {quote(name)}")
+            for access in _BOTH:
+                role = name_role(name, access)
+                await session.fetch(f"CREATE ROLE IF NOT EXISTS {quote(role)} WITH LOGIN")
+                if self._has_passwords:
+                    password = quote_text(derive_password(self._secret, role))
+                    await session.fetch(f"ALTER ROLE {quote(role)} WITH PASSWORD {password}")
+                await session.fetch(f"GRANT {quote(role)} TO CURRENT_USER")
+        await self.furnish(name)
+        await self.check_walls()
+
+    async def furnish(self, name: str) -> None:
+        async with self._open(name) as session:
+            for statement in write_furnishing(name):
+                await session.fetch(statement)
+
+    async def check_walls(self) -> None:
+        """Take from everybody what a database that somebody else has made leaves open."""
+        async with self._open() as session:
+            rows = await session.fetch(_OPEN_TO_ALL)
+            for database in {str(database) for database, _ in rows}:
+                await session.fetch(f"REVOKE ALL ON DATABASE {quote(database)} FROM public")
+                await session.fetch(f"REVOKE ALL ON SCHEMA {quote(database)}.public FROM public")
+
+    async def drop(self, name: str) -> None:
+        async with self._open() as session:
+            # A connection to a database that is gone, of a role that is gone, would still be answered.
+            if await session.fetch("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = $1", name_role(name, _BOTH[0])):
+                await self.silence(name)
+            await session.fetch(f"DROP DATABASE IF EXISTS {quote(name)} CASCADE")
+            for access in _BOTH:
+                await session.fetch(f"DROP ROLE IF EXISTS {quote(name_role(name, access))}")
+
+    async def drop_left_roles(self) -> None:
+        """A database's roles go with it."""
+
+    # -- silence --------------------------------------------------------------------------------------------------
+
+    async def silence(self, name: str) -> None:
+        roles = [name_role(name, access) for access in _BOTH]
+        async with self._open() as session:
+            for role in roles:
+                await session.fetch(f"ALTER ROLE IF EXISTS {quote(role)} WITH NOLOGIN")
+            async with asyncio.timeout(_SILENCE_S):
+                while rows := await session.fetch(_SESSIONS, *roles):
+                    for (id,) in rows:
+                        await session.fetch(f"CANCEL SESSION IF EXISTS {quote_text(str(id))}")
+                    await asyncio.sleep(_LOOK_S)
+
+    async def open(self, name: str) -> None:
+        async with self._open() as session:
+            for access in _BOTH:
+                await session.fetch(f"ALTER ROLE {quote(name_role(name, access))} WITH LOGIN")
+
+    async def check_silent(self, name: str) -> None:
+        roles = [name_role(name, access) for access in _BOTH]
+        async with self._open() as session:
+            may_enter = await session.fetch(
+                "SELECT 1 FROM pg_catalog.pg_roles WHERE rolname IN ($1, $2) AND rolcanlogin", *roles
+            )
+            if may_enter or await session.fetch(_SESSIONS, *roles):
+                raise port.EngineBusy("the database's roles can still log in, or are")
+
+    async def let_end(self, name: str, seconds: float) -> None:
+        roles = [name_role(name, access) for access in _BOTH]
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        async with self._open() as session:
+            while loop.time() < until and await session.fetch(_SESSIONS, *roles):
+                await asyncio.sleep(_LOOK_S)  # noqa: ASYNC110 - the engine tells nobody when a session ends
+
+    # -- the rest ---------------------------------------------------------------------------------------------------
+
+    async def keep_outcomes(self, source: str, name: str) -> None:
+        """Copy the rows that tell outcomes. Their keys and contents are signed for one database, so they are signed
+        anew: by the ids that were begun there, of which the service knows the numbers."""
+        former = records.Records(records.database_secret(self._secret, source))
+        new = records.Records(records.database_secret(self._secret, name))
+        async with self._open(source) as old_session, self._open(name) as session:
+            for (id,) in await old_session.fetch("SELECT id FROM tuplegate.begun"):
+                number = records.number_of(str(id))
+                rows = await old_session.fetch("SELECT state FROM tuplegate.outcome WHERE key = $1", former.key(number))
+                outcome = former.read_state(number, rows[0][0]) if rows else None
+                await session.fetch("INSERT INTO tuplegate.begun (id) VALUES ($1) ON CONFLICT DO NOTHING", str(id))
+                if outcome is not None:
+                    sql, params = new.decide(number, outcome)
+                    await session.fetch(f"{sql} ON CONFLICT DO NOTHING", *params)
+
+    async def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        async with self._open() as session:
+            listed = ", ".join(map(quote_text, names)) or "NULL"
+            rows = await session.fetch(f"SELECT datname FROM pg_catalog.pg_database WHERE datname IN ({listed})")
+            found = {}
+            for (name,) in rows:
+                [(size,)] = await session.fetch(_SIZE, str(name))
+                found[str(name)] = max(int(str(size)), _EMPTY_BYTES)
+            return found
+
+    async def analyze(self, name: str) -> None:
+        """The engine learns what is in a database by itself."""
+
+    async def load(self) -> port.Load:
+        async with self._open() as session:
+            [(open_now, running)] = await session.fetch(
+                "SELECT count(*), count(active_queries) FROM crdb_internal.cluster_sessions WHERE status <> 'CLOSED'"
+            )
+            return port.Load(int(str(open_now)), int(str(running)), _CONNECTIONS_MAX)
+
+    # -- what this engine cannot do -----------------------------------------------------------------------------------
+
+    async def copy(self, source: str, name: str) -> None:
+        raise port.NotSupported(
+            "this engine cannot copy a database: create an empty one, and bring the rows over with"
+            " `tuplegate export` and `tuplegate import`"
+        )
+
+    async def take_over(self, other: port.EngineDatabases, source: str, name: str) -> None:
+        raise port.NotSupported("databases cannot be moved to this engine yet")
+
+    def follow(
+        self, other: port.EngineDatabases, source: str, name: str
+    ) -> AbstractAsyncContextManager[port.Following]:
+        raise port.NotSupported("databases cannot be moved to this engine yet")
+
+    async def stop_following(self, name: str, *, dumped: bool) -> None:
+        """Nothing follows a database of this engine."""
+
+    async def forget_source(self, source: str) -> None:
+        """Nothing is taken over here."""
+
+    # -- sessions ---------------------------------------------------------------------------------------------------
+
+    def _open(self, database: str | None = None) -> ServiceSession:
+        return ServiceSession(self._connector) if database is None else ServiceSession(self._connector, database)
+
+    async def check_login(self, database: str) -> None:
+        """Log in as the roles of a database. Raises EngineUnavailable."""
+        for access in _BOTH:
+            conninfo = as_tenant(self._connector.conninfo, self._secret, database, access)
+            try:
+                connection = await self._connector.connect(database, conninfo)
+            except ConnectionLost as exc:
+                raise port.EngineUnavailable(str(exc)) from exc
+            connection.close()
+
+
+_CONNECTIONS_MAX: Final = 10_000
+"""The engine has no bound of its own; this one keeps figures finite."""

@@ -1,0 +1,1 @@
+"""Commits transactions with a row that tells their outcome."""

@@ -1,0 +1,139 @@
+"""Looks up and settles the rows that tell outcomes, outside of any tenant's transaction, as the service's own role."""
+
+import asyncio
+from collections import OrderedDict
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.failures import DUPLICATE
+from tuplegate.engine.cockroach.own.locks import Locks, lock_name
+from tuplegate.engine.cockroach.transaction.records import Records, database_secret, number_of
+
+_SESSIONS_MAX: Final = 8
+"""Databases that a connection of the service's own is kept open to."""
+_SETTLE_S: Final = 25.0
+"""How long a commit without an answer is asked after before it is called unknown."""
+_PAUSE_S: Final = 0.25
+_LEFT_OPEN_S: Final = 60.0
+"""How long a connection that is not kept is left to those who use it just now."""
+
+
+class Ledger:
+    def __init__(self, connector: Connector, locks: Locks, secret: bytes) -> None:
+        self._connector = connector
+        self._locks = locks
+        self._secret = secret
+        self._sessions: OrderedDict[str, ServiceSession] = OrderedDict()
+
+    def records(self, database: str) -> Records:
+        return Records(database_secret(self._secret, database))
+
+    # -- ids ------------------------------------------------------------------------------------------------------
+
+    async def begin_id(self, database: str, id: str) -> bool:
+        sql = "INSERT INTO tuplegate.begun (id) VALUES ($1) ON CONFLICT DO NOTHING RETURNING id"
+        return bool(await self._session(database).fetch(sql, id))
+
+    async def abort_id(self, database: str, id: str) -> port.Outcome:
+        await self.begin_id(database, id)
+        return await self.abort(database, number_of(id))
+
+    async def find_id(self, database: str, id: str) -> port.Outcome | None:
+        outcome = await self.find(database, number_of(id))
+        if outcome is not None:
+            return outcome
+        if not await self._session(database).fetch("SELECT 1 FROM tuplegate.begun WHERE id = $1", id):
+            return None
+        # Whoever runs it has held it since before it began.
+        if await self._locks.is_held(lock_name(database, port.Lock.TRANSACTION, id)):
+            return port.Outcome.IN_PROGRESS
+        return await self.abort(database, number_of(id))
+
+    # -- numbers --------------------------------------------------------------------------------------------------
+
+    async def find(self, database: str, number: int) -> port.Outcome | None:
+        records = self.records(database)
+        sql = "SELECT state FROM tuplegate.outcome WHERE key = $1"
+        rows = await self._session(database).fetch(sql, records.key(number))
+        return records.read_state(number, rows[0][0]) if rows else None
+
+    async def abort(self, database: str, number: int) -> port.Outcome:
+        """Make the number aborted for good, unless it is committed; return its final state.
+
+        Waits for a transaction that is being committed, since its row is there already.
+        """
+        records = self.records(database)
+        sql, params = records.decide(number, port.Outcome.ABORTED)
+        try:
+            await self._session(database).fetch(sql, *params)
+        except port.StatementFailed as failure:
+            if failure.sqlstate != DUPLICATE:
+                raise
+        except port.EngineLost:
+            pass  # it may be done
+        found = await self.find(database, number)
+        if found is None:
+            raise port.EngineUnavailable("the engine does not tell what became of the transaction")
+        return found
+
+    async def settle(self, database: str, number: int) -> port.Outcome | None:
+        """Find out what became of a commit without an answer; None where the engine does not tell it in time."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _SETTLE_S
+        while loop.time() < until:
+            try:
+                async with asyncio.timeout_at(until):
+                    return await self.abort(database, number)
+            except (port.EngineFailure, TimeoutError):
+                await asyncio.sleep(_PAUSE_S)
+        return None
+
+    # -- answers --------------------------------------------------------------------------------------------------
+
+    async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
+        records = self.records(database)
+        place = records.answer_key(route, key)
+        rows = await self._session(database).fetch(
+            "SELECT a.mac, a.request, encode(a.body, 'hex'),"
+            " (SELECT coalesce(sum(200 + length(body)), 0) FROM tuplegate.answer)"
+            " FROM (VALUES (1)) one (n) LEFT JOIN tuplegate.answer a ON a.key = $1",
+            place,
+        )
+        mac, request, body, total = rows[0]
+        found = None
+        if request is not None and body is not None:
+            kept = bytes.fromhex(body)
+            if mac == records.answer_mac(place, request, kept):
+                found = port.KeptAnswer(request, kept)
+        return port.KeptAnswers(found, int(total or 0))
+
+    async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
+        """Record the promise of a transaction that could not write, in a transaction of its own."""
+        records = self.records(database)
+        questions = []
+        if promise.id is not None:
+            questions.append(records.decide(number_of(promise.id), port.Outcome.COMMITTED))
+        if promise.keep is not None:
+            questions.append(records.keep(promise.keep, done))
+        try:
+            await self._session(database).run_atomically(questions)
+        except port.StatementFailed as failure:
+            if failure.sqlstate != DUPLICATE:
+                raise
+            if promise.id is None or await self.find(database, number_of(promise.id)) is not port.Outcome.COMMITTED:
+                raise port.Superseded("somebody else settled it first") from failure
+
+    # -- sessions -------------------------------------------------------------------------------------------------
+
+    def _session(self, database: str) -> ServiceSession:
+        session = self._sessions.pop(database, None) or ServiceSession(self._connector, database)
+        self._sessions[database] = session
+        if len(self._sessions) > _SESSIONS_MAX:
+            _, oldest = self._sessions.popitem(last=False)
+            asyncio.get_running_loop().call_later(_LEFT_OPEN_S, oldest.close)
+        return session
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()

@@ -1,0 +1,100 @@
+"""Rows that tell the outcome of a transaction, and answers that are kept: they commit together with the tenant's data.
+
+The tenant's own connection writes them, since only that commits them with the tenant's data. Its role may add such rows
+and do nothing else with them. A row's key and its content are MACs that only the service can make: a tenant can neither
+make a row that counts nor take the place of one. Nobody who has no right to read them learns a key.
+
+A transaction has a number of 62 bits: a random one, or one that is made of the id that its client chose. Two who decide
+the same number meet in the row's primary key, and the second one fails.
+"""
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.port import Keep, Outcome, Promise, TransactionResult
+
+SCHEMA: Final = (
+    "CREATE SCHEMA IF NOT EXISTS tuplegate",
+    "CREATE TABLE IF NOT EXISTS tuplegate.begun"
+    " (id text PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp())",
+    "CREATE TABLE IF NOT EXISTS tuplegate.outcome"
+    " (key text PRIMARY KEY, state text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())",
+    "CREATE TABLE IF NOT EXISTS tuplegate.answer"
+    " (key text PRIMARY KEY, mac text NOT NULL, request text NOT NULL, body bytea NOT NULL,"
+    " at timestamptz NOT NULL DEFAULT clock_timestamp())",
+)
+TABLES: Final = ("begun", "outcome", "answer")
+EXPIRE: Final = tuple(
+    f"DELETE FROM tuplegate.{table} WHERE at < clock_timestamp() - interval '25 hours'" for table in TABLES
+)
+"""Removes what nobody may ask for any more."""
+
+_ADD_OUTCOME: Final = "INSERT INTO tuplegate.outcome (key, state) VALUES ($1, $2)"
+_ADD_ANSWER: Final = "INSERT INTO tuplegate.answer (key, mac, request, body) VALUES ($1, $2, $3, decode($4, 'hex'))"
+
+Question = tuple[str, tuple[str, ...]]
+"""A statement of the service's own, and its parameters."""
+
+
+def new_number() -> int:
+    return secrets.randbits(62)
+
+
+def number_of(id: str) -> int:
+    """Return the number of a transaction whose client has chosen its id."""
+    return int.from_bytes(hashlib.sha256(id.encode()).digest()[:8], "big") >> 2
+
+
+@lru_cache(maxsize=10_000)
+def database_secret(secret: bytes, database: str) -> bytes:
+    """Return the secret of one database: each has its own."""
+    return hmac.digest(secret, f"records/{database}".encode(), hashlib.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The rows of one database, by its secret."""
+
+    secret: bytes
+
+    def key(self, number: int) -> str:
+        return self._sign(f"number/{number}")
+
+    def state(self, number: int, outcome: Outcome) -> str:
+        return self._sign(f"{outcome.value}/{number}")
+
+    def read_state(self, number: int, state: str | None) -> Outcome | None:
+        """Return the outcome that a row tells; None where there is none, or one that the service has not made."""
+        for outcome in (Outcome.COMMITTED, Outcome.ABORTED):
+            if state is not None and hmac.compare_digest(state, self.state(number, outcome)):
+                return outcome
+        return None
+
+    def decide(self, number: int, outcome: Outcome) -> Question:
+        return _ADD_OUTCOME, (self.key(number), self.state(number, outcome))
+
+    def keep(self, keep: Keep, done: TransactionResult) -> Question:
+        body = keep.body(done)
+        key = self.answer_key(keep.route, keep.key)
+        return _ADD_ANSWER, (key, self.answer_mac(key, keep.request, body), keep.request, body.hex())
+
+    def answer_key(self, route: str, key: str) -> str:
+        return self._sign(f"answer/{route}/{key}")
+
+    def answer_mac(self, key: str, request: str, body: bytes) -> str:
+        return self._sign(f"kept/{key}/{request}/{hashlib.sha256(body).hexdigest()}")
+
+    def write(self, number: int, promise: Promise | None, done: TransactionResult) -> list[Command]:
+        """Return the rows of a transaction that commits, as commands for its own connection."""
+        questions = [self.decide(number, Outcome.COMMITTED)]
+        if promise is not None and promise.keep is not None:
+            questions.append(self.keep(promise.keep, done))
+        return [Command(sql.encode(), [param.encode() for param in params]) for sql, params in questions]
+
+    def _sign(self, text: str) -> str:
+        return hmac.new(self.secret, text.encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,250 @@
+"""Runs several statements as one transaction, and commits it together with the row that tells its outcome.
+
+A commit without an answer is settled by that row: whoever wants to know writes that the transaction was aborted. That
+fails where it was committed, waits while it is being committed, and keeps it from being committed afterwards.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from time import perf_counter_ns
+from typing import Any, Final, TypeVar
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.cockroach.failures import DUPLICATE, refine
+from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.query.committing import commit
+from tuplegate.engine.cockroach.query.params import write_values
+from tuplegate.engine.cockroach.query.rules import (
+    BEGIN_READING,
+    BEGIN_WRITING,
+    Kind,
+    changes_types,
+    check_room,
+    chunk_rows,
+    find_kind,
+)
+from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
+from tuplegate.engine.cockroach.transaction.ledger import Ledger
+from tuplegate.engine.cockroach.transaction.records import new_number, number_of
+from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.failures import find_error, to_failure
+from tuplegate.engine.libpq.leftovers import Leftovers, is_plain
+from tuplegate.engine.libpq.parameters import needs_describing
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.rows import Budget, RowCollector, make_bare_result
+
+_T = TypeVar("_T")
+_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
+_EMPTY: Final = int(pq.ExecStatus.EMPTY_QUERY)
+_IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
+
+
+class TransactionRun(Run):
+    """One transaction. Its deadline holds until it is committed."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        target: port.Target,
+        statements: list[port.Statement],
+        shape: port.Shape,
+        bounds: port.Bounds,
+        deadline: float,
+        ledger: Ledger,
+        *,
+        read_only: bool,
+        promise: port.Promise | None,
+    ) -> None:
+        super().__init__(pool, target, bounds, deadline)
+        self.statements = statements
+        self.describe = False
+        self.exec_us = 0
+        self._shape = shape
+        self._ledger = ledger
+        self._promise = promise
+        self._is_read_only = read_only or not target.may_write
+        self._writes = not self._is_read_only and any(find_kind(s) is not Kind.READS for s in statements)
+        self._is_plain = all(is_plain(s.sql, s.keyword) for s in statements)
+
+    @property
+    def contends(self) -> bool:
+        return self._writes
+
+    def begin(self, member: Member) -> None:
+        super().begin(member)
+        self._notices: list[port.Notice] = []
+
+    async def run(self) -> port.TransactionResult:
+        """Make one attempt, and give the connection back in every case."""
+        started = perf_counter_ns()
+        try:
+            results = await self._run_statements()
+            self.check_ended()
+            number = self._choose_number()
+            way = port.Commit.READ_ONLY if number is None else port.Commit.ENGINE
+            done = port.TransactionResult(results, way, number, 1, 0, self._notices)
+            done.exec_us = (perf_counter_ns() - started) // 1000
+            await see_through(self._decide(number, done))
+        except port.StatementFailed as failure:
+            refined = refine(failure)
+            if self.was_cancelled(refined):
+                refined = self.explain_cancel(refined)
+            refined.exec_us, refined.notices = (perf_counter_ns() - started) // 1000, self._notices
+            self._give_back()
+            raise refined from failure
+        except RowsTooWide as wide:
+            raise port.StatementFailed(
+                f"{wide}; nothing was applied", sqlstate="54000", hint="Ask for fewer rows at a time, or stream them."
+            ) from wide
+        except ConnectionLost as lost:
+            raise self.explain_harmless_loss() from lost
+        except CopyStarted as copy:
+            raise port.CopyRefused from copy
+        except port.OutcomeUnknown:
+            raise
+        except port.Superseded:
+            self._give_back()
+            raise
+        except BaseException:
+            if not self.decides:
+                self.pool.abandon(self.member)
+            raise
+        self._give_back()
+        self.exec_us = done.exec_us = (perf_counter_ns() - started) // 1000
+        if number is None and self._promise is not None:
+            await self._ledger.keep_promise(self.target.database, self._promise, done)
+        return done
+
+    def _choose_number(self) -> int | None:
+        """Return the number under which its outcome is recorded; None where it has nothing to commit."""
+        if not self._writes:
+            return None
+        promise = self._promise
+        return number_of(promise.id) if promise is not None and promise.id is not None else new_number()
+
+    # -- the decision -------------------------------------------------------------------------------------------
+
+    async def _decide(self, number: int | None, done: port.TransactionResult) -> None:
+        database = self.target.database
+        if number is None:
+            await commit(self)
+            return
+        records = self._ledger.records(database).write(number, self._promise, done)
+        try:
+            await commit(self, *records)
+        except port.StatementFailed as failure:
+            if (
+                failure.sqlstate == DUPLICATE
+                and failure.fields is not None
+                and failure.fields.constraint
+                in (
+                    "outcome_pkey",
+                    "answer_pkey",
+                )
+            ):
+                raise port.Superseded("somebody else settled it first") from failure
+            raise
+        except port.OutcomeUnknown as unknown:
+            self.member.close("the engine did not answer its commit")
+            outcome = await self._ledger.settle(database, number)
+            if outcome is port.Outcome.COMMITTED:
+                return
+            if outcome is port.Outcome.ABORTED:
+                raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from unknown
+            id = None if self._promise is None else self._promise.id
+            raise port.OutcomeUnknown(UNKNOWN, id, port.Ticket(number)) from unknown
+
+    # -- the statements -----------------------------------------------------------------------------------------
+
+    async def _run_statements(self) -> list[port.Result]:
+        """Run the statements, as many as possible in one write: those before one whose types must be asked for."""
+        waiting = [BEGIN_READING if self._is_read_only else BEGIN_WRITING]
+        owners: list[int | None] = [None]
+        budget = Budget(self.bounds.bytes_max)
+        collectors: list[RowCollector] = []
+        closing: dict[int, PGresult] = {}
+        for index, statement in enumerate(self.statements):
+            try:
+                check_room(self.pool.state.full_at, self.target, statement)
+            except port.StatementFailed as full:
+                full.statement = index
+                raise
+            shape = statement.shape or self._shape
+            collectors.append(RowCollector(self.pool.state.encoders, self.member, shape, self.bounds, budget=budget))
+            if statement.params and (self.describe or needs_describing(statement)):
+                await self._send(waiting, owners, collectors, closing)
+                waiting, owners = [], []
+            try:
+                values = await write_values(self, statement, describe=self.describe and bool(statement.params))
+            except port.StatementFailed as failure:
+                failure.statement = index
+                raise
+            waiting.append(Command(statement.sql.encode(), values or None, chunk_rows(statement, self.bounds)))
+            owners.append(index)
+        await self._send(waiting, owners, collectors, closing)
+        if self.member.pgconn.transaction_status != _IN_BLOCK:
+            raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
+        return [await self._finish(collectors[index], closing[index]) for index in range(len(self.statements))]
+
+    async def _send(
+        self,
+        commands: list[Command],
+        owners: list[int | None],
+        collectors: list[RowCollector],
+        closing: dict[int, PGresult],
+    ) -> None:
+        def take(chunk: PGresult, number: int) -> None:
+            owner = owners[number]
+            if owner is not None:
+                collectors[owner].take(chunk)
+
+        answer = self.member.send(commands, take)
+        self.member.flush()
+        results = await answer
+        self._notices += self.member.take_notices()
+        error = find_error(results)
+        if error is not None:
+            failure = to_failure(error)
+            if isinstance(failure, port.StatementFailed):
+                failure.statement = owners[results.index(error)]
+            raise failure
+        for result, owner in zip(results, owners, strict=True):
+            if owner is None:
+                continue
+            if result.status == _EMPTY:
+                empty = port.EmptyStatement("there is no SQL statement in the text", sqlstate=None)
+                empty.statement = owner
+                raise empty
+            closing[owner] = result
+
+    async def _finish(self, rows: RowCollector, last: PGresult) -> port.Result:
+        if not last.nfields and last.status != _TUPLES:
+            return make_bare_result(last)
+        result = rows.finish(last)
+        if result is None:
+            await rows.learn(self.member, last)
+            result = rows.finish(last)
+        assert result is not None, "the types were asked for"
+        return result
+
+    def _give_back(self) -> None:
+        if self.ended is not None:
+            self.pool.abandon(self.member)
+        else:
+            self.pool.give_back(self.member, Leftovers.SEQUENCES if self._is_plain else Leftovers.ANYTHING)
+        if any(map(changes_types, self.statements)):
+            self.pool.state.encoders.forget()
+
+
+_seen_through: set["asyncio.Task[Any]"] = set()
+
+
+async def see_through(work: Coroutine[Any, Any, _T]) -> _T:
+    """Carry the work out, even if whoever waits for it leaves."""
+    task = asyncio.get_running_loop().create_task(work)
+    _seen_through.add(task)
+    task.add_done_callback(_seen_through.discard)
+    return await asyncio.shield(task)
