@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.port.tenant import Tenant
-from tuplegate.engine.port import Commit, NotSupported, StatementFailed
+from tests.port.tenant import Tenant, new_name
+from tuplegate.engine.port import Commit, EngineDatabases, EngineFailure, NotSupported, StatementFailed
 
 
 @dataclass(frozen=True)
 class Capability:
     meaning: str
-    find: Callable[[Tenant], Awaitable[bool]]
+    find: Callable[[Tenant, EngineDatabases], Awaitable[bool]]
 
 
-async def _two_phase(tenant: Tenant) -> bool:
+async def _two_phase(tenant: Tenant, _: EngineDatabases) -> bool:
     table = await tenant.table("two_phase")
     return (await tenant.transaction(f"insert into {table} values (1)")).commit is Commit.TWO_PHASE
 
 
-async def _dumps(tenant: Tenant) -> bool:
+async def _dumps(tenant: Tenant, _: EngineDatabases) -> bool:
     try:
         async with tenant.engine.dump(tenant.database, 30.0):
             return True
@@ -31,8 +31,31 @@ async def _dumps(tenant: Tenant) -> bool:
         return False
 
 
-def _accepts(sql: str) -> Callable[[Tenant], Awaitable[bool]]:
-    async def accepts(tenant: Tenant) -> bool:
+async def _copies(_: Tenant, databases: EngineDatabases) -> bool:
+    """A source that is not there is refused otherwise."""
+    name = new_name()
+    try:
+        await databases.copy(new_name(), name)
+    except NotSupported:
+        return False
+    except EngineFailure:
+        return True
+    finally:
+        await databases.drop(name)
+    raise AssertionError("what is not there was copied")
+
+
+async def _named_objects(tenant: Tenant, _: EngineDatabases) -> bool:
+    table = await tenant.table("named")
+    try:
+        await tenant.query(f"insert into {table} values (null)")
+    except StatementFailed as failure:
+        return failure.fields is not None and failure.fields.table is not None
+    raise AssertionError("a primary key took NULL")
+
+
+def _accepts(sql: str) -> Callable[[Tenant, EngineDatabases], Awaitable[bool]]:
+    async def accepts(tenant: Tenant, _: EngineDatabases) -> bool:
         try:
             await tenant.query(sql.format(schema=tenant.schema))
         except StatementFailed:
@@ -49,12 +72,17 @@ CAPABILITIES = {
         "a constraint can be checked when the transaction commits",
         _accepts("create table {schema}.late (a int unique deferrable initially deferred)"),
     ),
+    "copies": Capability("a database can be copied by the engine", _copies),
+    "temporary_tables": Capability(
+        "a table can live as long as its connection", _accepts("create temp table of_connection (a int)")
+    ),
+    "named_objects": Capability("a refusal names the table and the column that it is about", _named_objects),
     "dumps": Capability("a database can be written into a file", _dumps),
 }
 
 
-async def find_capabilities(tenant: Tenant) -> frozenset[str]:
-    return frozenset([name for name, capability in CAPABILITIES.items() if await capability.find(tenant)])
+async def find_capabilities(tenant: Tenant, databases: EngineDatabases) -> frozenset[str]:
+    return frozenset([name for name, capability in CAPABILITIES.items() if await capability.find(tenant, databases)])
 
 
 def needs(name: str) -> pytest.MarkDecorator:

@@ -145,12 +145,12 @@ def tenant(loop: Loop, engine: OpenEngine, database: str) -> Iterator[Tenant]:
 
 
 @pytest.fixture(scope="session")
-def capabilities(loop: Loop, engine: OpenEngine, database: str) -> frozenset[str]:
+def capabilities(loop: Loop, engine: OpenEngine, databases: EngineDatabases, database: str) -> frozenset[str]:
     """The names of what this engine can do beyond what every engine must."""
 
     async def find() -> frozenset[str]:
         async with engine.scratch(database) as schema:
-            return await find_capabilities(Tenant(engine, database, schema))
+            return await find_capabilities(Tenant(engine, database, schema), databases)
 
     return loop.run(find())
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.port.capabilities import needs
 from tests.port.tenant import Tenant, eventually, new_name
 from tests.port.test_outcomes import new_id, run_as
 from tuplegate.engine.port import EngineBusy, EngineDatabases, EngineFailure, OpenEngine, Outcome
@@ -44,6 +45,7 @@ async def test_a_database_is_made_and_dropped(engine: OpenEngine, databases: Eng
     await databases.drop_left_roles()
 
 
+@needs("copies")
 async def test_a_copy_has_what_its_source_had(engine: OpenEngine, databases: EngineDatabases) -> None:
     """With the same rights for its own writers and readers, and nothing that joins the two."""
     async with made(engine, databases) as source:
@@ -61,6 +63,7 @@ async def test_a_copy_has_what_its_source_had(engine: OpenEngine, databases: Eng
         assert await source.rows("select * from public.t order by a") == [[1, "x"], [2, "y"]]
 
 
+@needs("copies")
 async def test_what_is_not_there_cannot_be_copied(databases: EngineDatabases) -> None:
     name = new_name()
     try:

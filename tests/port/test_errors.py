@@ -68,7 +68,7 @@ async def test_a_refusal_carries_the_state_that_sql_has_for_it(tenant: Tenant) -
         (f"insert into {table} values (2, null, 1)", "23502"),
         (f"insert into {table} values (2, 'y', 0)", "23514"),
         (f"select * from {tenant.schema}.nowhere", "42P01"),
-        (f"select nothing from {table}", "42703"),
+        (f"select absent from {table}", "42703"),
         ("select nosuch(1)", "42883"),
         ("select 1 / 0", "22012"),
         (f"create table {table} (a int)", "42P07"),
@@ -161,6 +161,7 @@ async def test_messages_come_with_a_result_and_with_a_failure(tenant: Tenant) ->
     assert (await tenant.query("select 1")).notices == []
 
 
+@needs("named_objects")
 async def test_a_failure_of_the_engine_names_what_it_is_about(tenant: Tenant) -> None:
     """The table, the column and the constraint, where there are such."""
     table = await tenant.table()

@@ -16,7 +16,11 @@ class Installation:
 
 
 async def migrate(metadata: Metadata) -> list[str]:
-    """Apply the missing migrations, each in its own transaction, and return their names."""
+    """Apply the missing migrations, and return their names.
+
+    Each is a transaction of its own where the engine has transactions for definitions. Elsewhere one that was cut off
+    is applied again, from its first statement: so every statement may be repeated.
+    """
     await metadata.fetch(
         "CREATE TABLE IF NOT EXISTS migration (name text PRIMARY KEY, applied_at timestamptz DEFAULT now())"
     )
@@ -32,7 +36,7 @@ async def migrate(metadata: Metadata) -> list[str]:
     for file in files:
         if file.name not in applied:
             steps = [(part, ()) for part in file.read_text().split(";\n") if part.strip()]
-            await metadata.run_atomically([*steps, ("INSERT INTO migration (name) VALUES ($1)", (file.name,))])
+            await metadata.change_definitions([*steps, ("INSERT INTO migration (name) VALUES ($1)", (file.name,))])
             done.append(file.name)
     return done
 

@@ -1,11 +1,11 @@
-CREATE TABLE organization (
+CREATE TABLE IF NOT EXISTS organization (
     id         text PRIMARY KEY,
-    name       text NOT NULL UNIQUE,
+    name       text NOT NULL UNIQUE CHECK (name ~ '^[a-z][a-z0-9_-]{0,62}$'),
     tier       text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
-CREATE TABLE database (
+CREATE TABLE IF NOT EXISTS database (
     id                text PRIMARY KEY,
     organization      text NOT NULL REFERENCES organization,
     name              text NOT NULL CHECK (name ~ '^[a-z][a-z0-9_-]{0,62}$'),
@@ -15,9 +15,9 @@ CREATE TABLE database (
     created_at        timestamptz NOT NULL DEFAULT now(),
     UNIQUE (organization, name)
 );
-CREATE UNIQUE INDEX one_default_database ON database (organization) WHERE is_default;
+CREATE UNIQUE INDEX IF NOT EXISTS one_default_database ON database (organization) WHERE is_default;
 
-CREATE TABLE api_key (
+CREATE TABLE IF NOT EXISTS api_key (
     id           text PRIMARY KEY,
     organization text NOT NULL REFERENCES organization,
     database     text REFERENCES database ON DELETE CASCADE,

@@ -75,7 +75,7 @@ class ServiceSession:
             return []
         return read_text_rows((await self._run_until_through([BEGIN, *commands, COMMIT]))[-2])
 
-    async def run_in_order(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
+    async def change_definitions(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
         """Run one statement after the other: a change of definitions is seen only once it is committed."""
         for sql, params in statements:
             await self.fetch(sql, *params)

@@ -25,6 +25,11 @@ class MetadataSession(Protocol):
         """Run all statements in one transaction; return the rows of the last."""
         ...
 
+    async def change_definitions(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
+        """Run statements that change definitions: in one transaction where the engine can, and otherwise one after the
+        other. Each may be repeated."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Metadata:

@@ -9,7 +9,6 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.run import Run, Why
 from tuplegate.engine.libpq.measures import Measures
-from tuplegate.engine.libpq.parameters import wants_types
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.turns import choose_pause_s
 from tuplegate.metrics.cells import observe
@@ -17,8 +16,8 @@ from tuplegate.metrics.cells import observe
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
 _TURN_S: Final = 0.1
-_UNTOLD_TYPE: Final = "42P18"
-"""SQLSTATE of a placeholder whose type the engine cannot tell."""
+_NO_JSON: Final = "could not parse JSON"
+"""What the engine says of a string that was sent as it is, and had to be JSON."""
 
 
 class Repeatable(Protocol[_T_co]):
@@ -99,10 +98,10 @@ class Attempts:
 
 def _adapt(run: Repeatable[object], failure: port.StatementFailed) -> bool:
     """Return whether it is worth another attempt, with the types of its parameters asked for."""
-    if run.describe or not any(wants_types(failure, statement) for statement in run.statements):
+    if run.describe or _NO_JSON not in failure.message:
         return False
-    run.describe = True
-    return True
+    run.describe = any(statement.params and not statement.is_untyped for statement in run.statements)
+    return run.describe
 
 
 def _turn_s() -> float:

@@ -18,11 +18,12 @@ from tuplegate.engine.cockroach.query.rules import (
     check_room,
     chunk_rows,
     find_kind,
+    refuse_copy,
 )
 from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.leftovers import Leftovers, read_text
+from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, read_text
 from tuplegate.engine.libpq.rows import RowCollector, make_bare_result
 
 _TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
@@ -62,6 +63,7 @@ class Execution(Run):
         left = read_text(statement.sql, statement.keyword)
         leftovers = left.leftovers if left.plain else Leftovers.ANYTHING
         try:
+            refuse_copy(statement)
             check_room(pool.state.full_at, self.target, statement)
             if self._kind is Kind.WRITES and self.target.may_write:
                 result = await self._run_in_block()
@@ -82,6 +84,9 @@ class Execution(Run):
             if self._kind is Kind.DEFINES and self.target.may_write:
                 raise port.OutcomeUnknown(UNKNOWN) from lost
             raise self.explain_harmless_loss() from lost
+        except port.CopyRefused:
+            self._give_back(leftovers)
+            raise
         except CopyStarted as copy:
             raise port.CopyRefused from copy
         except port.OutcomeUnknown:
@@ -92,7 +97,9 @@ class Execution(Run):
             raise
         self.exec_us = result.exec_us = (perf_counter_ns() - started) // 1000
         result.notices += member.take_notices()
-        self._give_back(leftovers)
+        # Where the engine ran something else than its first word says, anything may be left.
+        was_read = not left.plain or is_plain_tag(result.tag)
+        self._give_back(leftovers if was_read else Leftovers.ANYTHING)
         return result
 
     def _explain(self, failure: port.StatementFailed) -> port.EngineFailure:

@@ -17,7 +17,14 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.committing import commit
-from tuplegate.engine.cockroach.query.rules import BEGIN_WRITING, Kind, changes_types, check_room, find_kind
+from tuplegate.engine.cockroach.query.rules import (
+    BEGIN_WRITING,
+    Kind,
+    changes_types,
+    check_room,
+    find_kind,
+    refuse_copy,
+)
 from tuplegate.engine.cockroach.query.run import UNKNOWN, Run, Why
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.failures import check
@@ -82,9 +89,7 @@ async def _prepare(run: StreamRun, shape: port.Shape) -> "Stream":
     try:
         with run:
             check_room(run.pool.state.full_at, run.target, statement)
-            text = statement.sql.lower()
-            if statement.keyword == "copy" and ("stdin" in text or "stdout" in text):
-                raise port.CopyRefused
+            refuse_copy(statement)
             params = await write_params(encoders, member, statement, run, describe=True)
             run.check_ended()
             described = await describe_statement(member, statement.sql.encode())

@@ -148,8 +148,9 @@ class CockroachDatabases:
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         async with self._open() as session:
-            while loop.time() < until and await session.fetch(_SESSIONS, *roles):
-                await asyncio.sleep(_LOOK_S)  # noqa: ASYNC110 - the engine tells nobody when a session ends
+            # The engine tells nobody when a session ends.
+            while loop.time() < until and await session.fetch(_SESSIONS, *roles):  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_S)
 
     # -- the rest ---------------------------------------------------------------------------------------------------
 

@@ -25,13 +25,14 @@ from tuplegate.engine.cockroach.query.rules import (
     check_room,
     chunk_rows,
     find_kind,
+    refuse_copy,
 )
 from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import new_number, number_of
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import find_error, to_failure
-from tuplegate.engine.libpq.leftovers import Leftovers, is_plain
+from tuplegate.engine.libpq.leftovers import Leftovers, is_plain, is_plain_tag
 from tuplegate.engine.libpq.parameters import needs_describing
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, make_bare_result
@@ -76,6 +77,7 @@ class TransactionRun(Run):
     def begin(self, member: Member) -> None:
         super().begin(member)
         self._notices: list[port.Notice] = []
+        self._leaves = Leftovers.SEQUENCES if self._is_plain else Leftovers.ANYTHING
 
     async def run(self) -> port.TransactionResult:
         """Make one attempt, and give the connection back in every case."""
@@ -105,7 +107,7 @@ class TransactionRun(Run):
             raise port.CopyRefused from copy
         except port.OutcomeUnknown:
             raise
-        except port.Superseded:
+        except (port.Superseded, port.CopyRefused):
             self._give_back()
             raise
         except BaseException:
@@ -167,6 +169,7 @@ class TransactionRun(Run):
         collectors: list[RowCollector] = []
         closing: dict[int, PGresult] = {}
         for index, statement in enumerate(self.statements):
+            refuse_copy(statement)
             try:
                 check_room(self.pool.state.full_at, self.target, statement)
             except port.StatementFailed as full:
@@ -187,7 +190,10 @@ class TransactionRun(Run):
         await self._send(waiting, owners, collectors, closing)
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
-        return [await self._finish(collectors[index], closing[index]) for index in range(len(self.statements))]
+        results = [await self._finish(collectors[index], closing[index]) for index in range(len(self.statements))]
+        if not all(is_plain_tag(result.tag) for result in results):
+            self._leaves = Leftovers.ANYTHING
+        return results
 
     async def _send(
         self,
@@ -234,7 +240,7 @@ class TransactionRun(Run):
         if self.ended is not None:
             self.pool.abandon(self.member)
         else:
-            self.pool.give_back(self.member, Leftovers.SEQUENCES if self._is_plain else Leftovers.ANYTHING)
+            self.pool.give_back(self.member, self._leaves)
         if any(map(changes_types, self.statements)):
             self.pool.state.encoders.forget()
 

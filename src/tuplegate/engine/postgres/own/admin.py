@@ -182,6 +182,10 @@ class AdminSession:
         results = await self._run([_command(sql, params) for sql, params in statements])
         return read_text_rows(results[-1]) if results else []
 
+    async def change_definitions(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
+        """Run all statements in one transaction: definitions are part of it."""
+        await self.run_atomically(statements)
+
     async def _run(self, commands: Sequence[Command], server: str | None = None) -> list[PGresult]:
         primary = self._connector.primary
         if primary.replication.stands_still and not self._local and not self._waits and any(map(_writes, commands)):
