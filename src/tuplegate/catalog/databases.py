@@ -7,7 +7,7 @@ from tuplegate.catalog.paging import Page, build_page
 from tuplegate.protocol.control import DatabaseRecord
 
 _RECORDS = (
-    "SELECT d.id, d.name, CASE WHEN EXISTS (SELECT FROM move m WHERE m.database = d.id AND m.step <> 'done')"
+    "SELECT d.id, d.name, CASE WHEN EXISTS (SELECT 1 FROM move m WHERE m.database = d.id AND m.step <> 'done')"
     " AND d.state = 'active' THEN 'moving' ELSE d.state END AS state, d.engine, d.is_default AS default,"
     " d.delete_protection, NULL AS size_bytes, d.created_at"
     " FROM database d WHERE d.organization = $1 AND ($2::text IS NULL OR d.id = $2)"
@@ -116,10 +116,10 @@ class DatabaseRecords:
         if not default:
             return bool(await self._metadata.fetch(change[0], *change[1]))
         # Rows are locked in a fixed order, so no other change of the default and no deletion can interfere.
-        lock = "SELECT FROM database WHERE organization = $1 ORDER BY id FOR UPDATE"
+        lock = "SELECT 1 FROM database WHERE organization = $1 ORDER BY id FOR UPDATE"
         clear = (
             "UPDATE database SET is_default = false WHERE organization = $1 AND is_default AND EXISTS"
-            " (SELECT FROM database WHERE organization = $1 AND id = $2 AND state = 'active')"
+            " (SELECT 1 FROM database WHERE organization = $1 AND id = $2 AND state = 'active')"
         )
         steps = [(lock, (actor.organization,)), (clear, (actor.organization, id)), change]
         return bool(await self._metadata.run_atomically(steps))
@@ -159,7 +159,7 @@ class DatabaseRecords:
         return [Tenant(*map(str, row)) for row in rows]
 
     async def is_protected(self, id: str) -> bool:
-        return bool(await self._metadata.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))
+        return bool(await self._metadata.fetch("SELECT 1 FROM database WHERE id = $1 AND delete_protection", id))
 
     async def list_furnished_otherwise(self, furnishing: str, engine: str) -> list[EngineDatabase]:
         """Find active databases of the engine that another version of the service has furnished."""
@@ -213,10 +213,10 @@ class DatabaseRecords:
         # Locked first, so that the second statement sees the changes of the previous holder of the lock.
         rows = await self._metadata.run_atomically(
             [
-                ("SELECT FROM leftover WHERE database = $1 ORDER BY engine_name FOR UPDATE", (id,)),
+                ("SELECT 1 FROM leftover WHERE database = $1 ORDER BY engine_name FOR UPDATE", (id,)),
                 (
                     "UPDATE leftover l SET doomed ="
-                    " NOT EXISTS (SELECT FROM database d WHERE d.engine_name = l.engine_name)"
+                    " NOT EXISTS (SELECT 1 FROM database d WHERE d.engine_name = l.engine_name)"
                     " WHERE l.database = $1 RETURNING l.engine_name, l.doomed",
                     (id,),
                 ),
@@ -234,7 +234,7 @@ class DatabaseRecords:
             self._metadata, actor, "database.reset", "name",
             "UPDATE database SET engine_name = $3 WHERE organization = $1 AND id = $2 AND state = 'active'"
             " AND NOT delete_protection"
-            " AND EXISTS (SELECT FROM leftover WHERE engine_name = $3 AND NOT doomed FOR SHARE)"
+            " AND EXISTS (SELECT 1 FROM leftover WHERE engine_name = $3 AND NOT doomed FOR SHARE)"
             " RETURNING id, name",
             actor.organization, id, engine_name, concerns="id",
         )  # fmt: skip

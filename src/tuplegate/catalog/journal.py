@@ -54,7 +54,7 @@ class Journal:
                 (
                     "INSERT INTO usage (organization, database, hour, requests, rows, bytes, errors)"
                     " SELECT $1, $2, date_trunc('hour', now()), $3::bigint, $4::bigint, $5::bigint, $6::bigint"
-                    " WHERE EXISTS (SELECT FROM organization WHERE id = $1)"
+                    " WHERE EXISTS (SELECT 1 FROM organization WHERE id = $1)"
                     " ON CONFLICT (organization, hour, database) DO UPDATE SET"
                     " requests = usage.requests + excluded.requests, rows = usage.rows + excluded.rows,"
                     " bytes = usage.bytes + excluded.bytes, errors = usage.errors + excluded.errors",

@@ -24,6 +24,10 @@ class Metadata(Protocol):
         """Run the statements in one transaction, and return the rows of the last one."""
         ...
 
+    async def change_definitions(self, statements: Sequence[SqlWithParams]) -> None:
+        """Run statements that change definitions, of which each may be repeated."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Actor:
@@ -80,10 +84,10 @@ def build_change(
     """
     first = len(params) + 1
     places = ", ".join(f"${first + place}::text" for place in range(6))
-    counted = ", counted AS (UPDATE revision SET number = number + 1 WHERE EXISTS (SELECT FROM done))"
+    counted = ", counted AS (UPDATE revision SET number = number + 1 WHERE EXISTS (SELECT 1 FROM done) RETURNING 1)"
     return (
         f"WITH done AS ({sql}), {also + ', ' if also else ''}"
         " noted AS (INSERT INTO audit (organization, key, session, action, request_id, address, subject, database)"
-        f" SELECT {places}, {subject}, {concerns} FROM done){'' if quiet else counted} SELECT * FROM done",
+        f" SELECT {places}, {subject}, {concerns} FROM done RETURNING 1){'' if quiet else counted} SELECT * FROM done",
         (*params, actor.organization, actor.key, actor.session, action, actor.request_id, actor.address),
     )

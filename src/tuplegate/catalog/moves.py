@@ -36,7 +36,7 @@ class MoveRecords:
             database.id, successor, engine, database.engine_name, concerns="database", quiet=True,
             also="left_over AS (INSERT INTO leftover (engine_name, database, engine)"
             " SELECT * FROM (VALUES ($4::text, $1::text, (SELECT engine FROM database WHERE id = $1)),"
-            " ($2::text, $1::text, $3::text)) v WHERE EXISTS (SELECT FROM done) ON CONFLICT DO NOTHING)",
+            " ($2::text, $1::text, $3::text)) v WHERE EXISTS (SELECT 1 FROM done) ON CONFLICT DO NOTHING RETURNING 1)",
         )  # fmt: skip
         return bool(await self._metadata.fetch(*began[:1], *began[1]))
 
@@ -52,9 +52,10 @@ class MoveRecords:
             self._metadata, actor, "database.arrive", "name",
             "UPDATE database SET engine_name = $3, engine = $4, furnishing = $5, paused_until = NULL"
             " WHERE id = $1 AND engine_name = $2 AND state = 'active'"
-            " AND EXISTS (SELECT FROM leftover WHERE engine_name = $3 AND NOT doomed FOR SHARE) RETURNING id, name",
+            " AND EXISTS (SELECT 1 FROM leftover WHERE engine_name = $3 AND NOT doomed FOR SHARE) RETURNING id, name",
             database.id, database.engine_name, successor, engine, furnishing, concerns="id",
-            also="moved AS (UPDATE move SET step = 'switched' WHERE former = $2 AND EXISTS (SELECT FROM done))",
+            also="moved AS (UPDATE move SET step = 'switched' WHERE former = $2 AND EXISTS (SELECT 1 FROM done)"
+            " RETURNING 1)",
         )  # fmt: skip
 
     async def find(self, database: str) -> list[MoveRecord]:

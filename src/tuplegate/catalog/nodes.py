@@ -15,14 +15,12 @@ class NodeRecords:
 
     async def beat(self, number: int, url: str) -> None:
         """Record that this machine serves, and forget those that have long been gone."""
-        await self._metadata.fetch(
-            "WITH forgotten AS (DELETE FROM node WHERE seen_at < clock_timestamp() - $3::float8 * interval '1 second')"
-            " INSERT INTO node (number, url) VALUES ($1, $2)"
-            " ON CONFLICT (number) DO UPDATE SET url = excluded.url, seen_at = clock_timestamp()",
-            str(number),
-            url,
-            str(_FORGOTTEN_AFTER_S),
+        forget = "DELETE FROM node WHERE seen_at < clock_timestamp() - $1::float8 * interval '1 second'"
+        beat = (
+            "INSERT INTO node (number, url) VALUES ($1, $2)"
+            " ON CONFLICT (number) DO UPDATE SET url = excluded.url, seen_at = clock_timestamp()"
         )
+        await self._metadata.run_atomically([(forget, (str(_FORGOTTEN_AFTER_S),)), (beat, (str(number), url))])
 
     async def find(self, number: int) -> str | None:
         """Return the address of a machine, "" where it has told none; None where it is gone."""

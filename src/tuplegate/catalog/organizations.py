@@ -42,9 +42,10 @@ class OrganizationRecords:
             id, name, tier, *database, *((key.id, key.digest.hex(), key.hint) if key else (None, None, None)),
             engine,
             also="placed AS (INSERT INTO database (id, engine_name, organization, name, state, is_default, engine)"
-            " SELECT $4::text, $4, id, $5, 'creating', true, $9 FROM done),"
+            " SELECT $4::text, $4, id, $5, 'creating', true, $9 FROM done RETURNING id),"
             " keyed AS (INSERT INTO api_key (id, organization, name, digest, hint, scopes)"
-            " SELECT $6::text, id, 'first', decode($7, 'hex'), $8, ARRAY['admin'] FROM done WHERE $6 IS NOT NULL)",
+            " SELECT $6::text, id, 'first', decode($7, 'hex'), $8, ARRAY['admin'] FROM done WHERE $6::text IS NOT NULL"
+            " RETURNING id)",
         )  # fmt: skip
 
     async def list_page(self, page: Page) -> list[OrganizationRecord]:
@@ -83,14 +84,14 @@ class OrganizationRecords:
         await self._metadata.run_atomically(
             [
                 (
-                    "DELETE FROM api_key k USING organization o"
-                    " WHERE o.id = k.organization AND o.deleted_at IS NOT NULL"
-                    " AND NOT EXISTS (SELECT FROM database d WHERE d.organization = o.id)",
+                    "DELETE FROM api_key WHERE organization IN"
+                    " (SELECT o.id FROM organization o WHERE o.deleted_at IS NOT NULL"
+                    " AND NOT EXISTS (SELECT 1 FROM database d WHERE d.organization = o.id))",
                     (),
                 ),
                 (
                     "DELETE FROM organization o WHERE o.deleted_at IS NOT NULL"
-                    " AND NOT EXISTS (SELECT FROM database d WHERE d.organization = o.id)",
+                    " AND NOT EXISTS (SELECT 1 FROM database d WHERE d.organization = o.id)",
                     (),
                 ),
             ]

@@ -6,12 +6,13 @@ from typing import Final
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, refine
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
+from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.logins import add_settings, find_database_name
 from tuplegate.engine.libpq.turns import choose_pause_s
-from tuplegate.engine.port import Conflict, EngineLost, EngineUnavailable, NotInTime, StatementFailed
+from tuplegate.engine.port import Conflict, EngineFailure, EngineLost, EngineUnavailable, NotInTime, StatementFailed
 
 METADATA_DATABASE: Final = "tuplegate"
 """Stands for the metadata database, and is its name unless the engine's URL names another."""
@@ -28,6 +29,7 @@ SESSION_SETTINGS: Final = {
 }
 """What the meaning of a text, or the text of a value, depends on."""
 
+_LOCKED: Final = "55P03"
 _APPLICATION: Final = "tuplegate-service"
 _ATTEMPTS_MAX: Final = 20
 _ANSWER_S: Final = 30.0
@@ -53,6 +55,10 @@ class Connector:
         return await Connection.open(f"{made} load_balance_hosts=random", self._timeout_s)
 
 
+Questions = Sequence[tuple[str, Sequence[str | None]]]
+"""Statements of the service's own, each with its parameters."""
+
+
 class ServiceSession:
     """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks."""
 
@@ -62,43 +68,45 @@ class ServiceSession:
         self._answer_s = answer_s
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
+        self._untold = UntoldTypes()
 
     async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
-        return read_text_rows((await self._run_until_through([_command(sql, params)]))[-1])
+        return read_text_rows((await self._run_until_through([(sql, params)], atomic=False))[-1])
 
-    async def run_atomically(
-        self, statements: Sequence[tuple[str, Sequence[str | None]]]
-    ) -> list[tuple[str | None, ...]]:
+    async def run_atomically(self, statements: Questions) -> list[tuple[str | None, ...]]:
         """Run all statements in one transaction; return the rows of the last."""
-        commands = [_command(sql, params) for sql, params in statements]
-        if not commands:
+        if not statements:
             return []
-        return read_text_rows((await self._run_until_through([BEGIN, *commands, COMMIT]))[-2])
+        return read_text_rows((await self._run_until_through(statements, atomic=True))[-2])
 
-    async def change_definitions(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
+    async def change_definitions(self, statements: Questions) -> None:
         """Run one statement after the other: a change of definitions is seen only once it is committed."""
         for sql, params in statements:
             await self.fetch(sql, *params)
 
-    async def _run_until_through(self, commands: Sequence[Command]) -> list[PGresult]:
+    async def _run_until_through(self, statements: Questions, *, atomic: bool) -> list[PGresult]:
         attempt = 1
         while True:
             try:
-                return await self._run(commands)
+                return await self._run(statements, atomic=atomic)
             except Conflict:
                 if attempt == _ATTEMPTS_MAX:
                     raise
-            await asyncio.sleep(choose_pause_s(attempt))
-            attempt += 1
+                await asyncio.sleep(choose_pause_s(attempt))
+                attempt += 1
+            except StatementFailed as failure:
+                if failure.statement is None or not self._untold.learn(statements[failure.statement][0], failure):
+                    raise
 
-    async def _run(self, commands: Sequence[Command]) -> list[PGresult]:
+    async def _run(self, statements: Questions, *, atomic: bool) -> list[PGresult]:
         connection = await self._connected()
+        commands = [_make_command(sql, params, self._untold.of_each(sql, params)) for sql, params in statements]
         late = asyncio.get_running_loop().call_later(
             self._answer_s, connection.close, f"it gave no answer within {self._answer_s:g} s"
         )
         try:
-            answer = connection.send(commands)
-            if commands[0] is BEGIN:
+            answer = connection.send([BEGIN, *commands, COMMIT] if atomic else commands)
+            if atomic:
                 # After an error the transaction is still open. The next segment may be somebody else's.
                 connection.send([ROLLBACK])
             connection.flush()
@@ -110,12 +118,15 @@ class ServiceSession:
         try:
             check(results)
         except StatementFailed as failure:
-            refined = refine(failure)
-            if refined.sqlstate == AMBIGUOUS:
-                raise EngineLost(f"the engine does not know what became of it: {refined.message}") from failure
-            if refined.sqlstate in ("55P03", "57014"):
-                raise NotInTime(refined.message, sqlstate=refined.sqlstate) from failure
-            raise refined from failure
+            print(
+                "SQLFAIL",
+                refine(failure).sqlstate,
+                refine(failure),
+                failure.hint,
+                [c.sql.decode()[:600] for c in commands],
+                flush=True,
+            )
+            raise _explain(refine(failure), len(results) - (2 if atomic else 1), len(statements)) from failure
         return results
 
     async def _connected(self) -> Connection:
@@ -138,7 +149,17 @@ class ServiceSession:
             self._connection.close()
 
 
-def _command(sql: str, params: Sequence[str | None]) -> Command:
+def _explain(failure: StatementFailed, index: int, count: int) -> EngineFailure:
+    """Return the failure with the index of its statement, or what else it means."""
+    if failure.sqlstate == AMBIGUOUS:
+        return EngineLost(f"the engine does not know what became of it: {failure.message}")
+    if failure.sqlstate in (_LOCKED, CANCELLED):
+        return NotInTime(failure.message, sqlstate=failure.sqlstate)
+    failure.statement = index if 0 <= index < count else None
+    return failure
+
+
+def _make_command(sql: str, params: Sequence[str | None], types: Sequence[int]) -> Command:
     if any(param is not None and "\0" in param for param in params):
         raise ValueError("a parameter has a NUL, at which the engine would end it")
-    return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None)
+    return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None, types=types)

@@ -25,7 +25,7 @@ from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
 from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.types import FIRST_USER_OID, TypeInfo, read_types
-from tuplegate.keeping import Work, keep
+from tuplegate.keeping import Work, keep, within
 from tuplegate.metrics.cells import observe
 
 _TICK_S: Final = 0.1
@@ -184,8 +184,7 @@ class CockroachEngine:
     async def health(self) -> port.EngineHealth:
         state = "ok"
         try:
-            async with asyncio.timeout(_HEALTH_TIMEOUT_S):
-                await self._session.fetch("SELECT 1")
+            await within(_HEALTH_TIMEOUT_S, self._session.fetch("SELECT 1"))
         except TimeoutError:
             state = f"no answer within {_HEALTH_TIMEOUT_S:g} s"
         except port.EngineFailure:

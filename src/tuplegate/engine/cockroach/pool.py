@@ -14,6 +14,7 @@ from psycopg import pq
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.cockroach.connector import ROLLBACK
+from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.connection import ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.failures import find_error
 from tuplegate.engine.libpq.leftovers import Leftovers
@@ -48,6 +49,7 @@ class DatabaseState:
     def __init__(self, encoders: EncoderCache) -> None:
         self.encoders = encoders
         self.turns = Turns()
+        self.untold = UntoldTypes()
         self.full_at: int | None = None
         """The bound that the database has met."""
 

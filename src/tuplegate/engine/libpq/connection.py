@@ -80,9 +80,10 @@ class Command:
 
     `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
     the statement without running it; `portal` names a cursor to describe. `name` is that of a prepared statement: with
-    a text it is prepared, for parameters of the `types` given; without one it is run. `begins` is false for what cannot
-    begin a serializable transaction: it runs inside of one, takes no snapshot, or runs at another level. `together` are
-    the rows that libpq gathers before it hands any over, where the service cannot know how large they are.
+    a text it is prepared, without one it is run. `types` are those of its parameters, as far as the server is told; 0
+    leaves one to it. `begins` is false for what cannot begin a serializable transaction: it runs inside of one, takes
+    no snapshot, or runs at another level. `together` are the rows that libpq gathers before it hands any over, where
+    the service cannot know how large they are.
     """
 
     __slots__ = ("begins", "chunk_rows", "describe", "name", "params", "portal", "sql", "together", "types")
@@ -273,7 +274,7 @@ class Connection:
         pgconn = self.pgconn
         for command in commands:
             if command.describe:
-                pgconn.send_prepare(b"", command.sql)
+                pgconn.send_prepare(b"", command.sql, command.types or None)
                 pgconn.send_describe_prepared(b"")
             elif command.portal:
                 pgconn.send_describe_portal(command.portal)
@@ -282,7 +283,7 @@ class Connection:
             elif command.name:
                 pgconn.send_query_prepared(command.name, command.params)
             else:
-                pgconn.send_query_params(command.sql, command.params)
+                pgconn.send_query_params(command.sql, command.params, command.types or None)
         pgconn.pipeline_sync()
 
     async def run(self, *commands: Command) -> list[PGresult]:

@@ -26,9 +26,10 @@ from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.protocol.messages import PARAMS_MAX
 
 
-async def describe_statement(member: Member, sql: bytes) -> PGresult:
-    """Ask the engine for the placeholders and columns of a statement, without running it."""
-    results = await member.run(Command(sql, describe=True))
+async def describe_statement(member: Member, sql: bytes, types: Sequence[int] = ()) -> PGresult:
+    """Ask the engine for the placeholders and columns of a statement, without running it. `types` are those of
+    placeholders that the engine is told."""
+    results = await member.run(Command(sql, describe=True, types=types))
     check(results)
     return results[-1]
 
@@ -41,7 +42,13 @@ class Ending(Protocol):
 
 
 async def write_params(
-    encoders: EncoderCache, member: Member, statement: port.Statement, run: Ending, *, describe: bool
+    encoders: EncoderCache,
+    member: Member,
+    statement: port.Statement,
+    run: Ending,
+    *,
+    describe: bool,
+    types: Sequence[int] = (),
 ) -> list[bytes | None] | None:
     """Return the parameters as text. Ask for the placeholders' types where they matter, or when told to.
 
@@ -56,21 +63,21 @@ async def write_params(
         raise port.ParameterMismatch(
             f"{len(params)} parameters were sent, at most {PARAMS_MAX} can be", sqlstate="54000"
         )
-    types = encoders.types
+    known = encoders.types
     texts: list[bytes | None] = []
     if statement.is_untyped:
-        await _write_in_pieces(add_untyped_texts(texts, params, types), run)
+        await _write_in_pieces(add_untyped_texts(texts, params, known), run)
         return texts
     if not describe and len(params) <= PARAMS_AT_ONCE and not needs_types(params):
-        return to_texts(params, None, types)
-    described = await describe_statement(member, statement.sql.encode())
+        return to_texts(params, None, known)
+    described = await describe_statement(member, statement.sql.encode(), types)
     oids = [described.param_type(i) for i in range(described.nparams)]
     if len(oids) != len(params):
         raise port.ParameterMismatch(
             f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
         )
     await learn_types(encoders, member, oids)
-    await _write_in_pieces(add_texts(texts, params, oids, types), run)
+    await _write_in_pieces(add_texts(texts, params, oids, known), run)
     return texts
 
 

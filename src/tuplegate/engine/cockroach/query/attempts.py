@@ -97,7 +97,10 @@ class Attempts:
 
 
 def _adapt(run: Repeatable[object], failure: port.StatementFailed) -> bool:
-    """Return whether it is worth another attempt, with the types of its parameters asked for."""
+    """Return whether it is worth another attempt, with the types of its parameters told or asked for."""
+    failed = run.statements[failure.statement or 0]
+    if failed.params and run.pool.state.untold.learn(failed.sql, failure):
+        return True
     if run.describe or _NO_JSON not in failure.message:
         return False
     run.describe = any(statement.params and not statement.is_untyped for statement in run.statements)

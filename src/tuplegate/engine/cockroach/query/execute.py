@@ -126,7 +126,9 @@ class Execution(Run):
         self, first: list[Command], values: list[bytes | None] | None
     ) -> tuple[RowCollector, list[PGresult]]:
         rows = RowCollector(self.pool.state.encoders, self.member, self.shape, self.bounds)
-        statement = Command(self.statement.sql.encode(), values or None, chunk_rows(self.statement, self.bounds))
+        sql = self.statement.sql
+        types = self.pool.state.untold.of_each(sql, values)
+        statement = Command(sql.encode(), values or None, chunk_rows(self.statement, self.bounds), types=types)
         answer = self.member.send([*first, statement], rows.take)
         self.member.flush()
         results = await answer

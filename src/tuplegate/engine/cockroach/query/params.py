@@ -11,6 +11,7 @@ async def write_values(run: Run, statement: port.Statement, *, describe: bool) -
         values = write_texts(statement, encoders.types)
         if values is not None:
             return values
-    values = await write_params(encoders, run.member, statement, run, describe=describe)
+    types = run.pool.state.untold.of(statement.sql)
+    values = await write_params(encoders, run.member, statement, run, describe=describe, types=types)
     run.check_ended()
     return values

@@ -90,9 +90,7 @@ async def _prepare(run: StreamRun, shape: port.Shape) -> "Stream":
         with run:
             check_room(run.pool.state.full_at, run.target, statement)
             refuse_copy(statement)
-            params = await write_params(encoders, member, statement, run, describe=True)
-            run.check_ended()
-            described = await describe_statement(member, statement.sql.encode())
+            params, described = await _describe(run)
             encoder = await find_encoder(encoders, member, described, shape)
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
@@ -101,6 +99,20 @@ async def _prepare(run: StreamRun, shape: port.Shape) -> "Stream":
         refined.exec_us = run.elapsed_us
         raise (run.explain_cancel(refined) if run.was_cancelled(refined) else refined) from exc
     return Stream(run, params, encoder)
+
+
+async def _describe(run: StreamRun) -> tuple[list[bytes | None] | None, PGresult]:
+    """Return the parameters as text, and the columns."""
+    state, member, statement = run.pool.state, run.member, run.statement
+    while True:
+        types = state.untold.of(statement.sql)
+        try:
+            params = await write_params(state.encoders, member, statement, run, describe=True, types=types)
+            run.check_ended()
+            return params, await describe_statement(member, statement.sql.encode(), types)
+        except port.StatementFailed as failure:
+            if not state.untold.learn(statement.sql, failure):
+                raise
 
 
 class Stream:
@@ -154,7 +166,8 @@ class Stream:
     async def _blocks(self) -> AsyncIterator[bytes]:
         run, member = self._run, self._run.member
         rows_at_once = 1 if run.in_block else _CHUNK_ROWS
-        statement = Command(run.statement.sql.encode(), self._params, rows_at_once)
+        types = run.pool.state.untold.of_each(run.statement.sql, self._params)
+        statement = Command(run.statement.sql.encode(), self._params, rows_at_once, types=types)
         answer = member.send([BEGIN_WRITING, statement] if run.in_block else [statement], self._take)
         answer.add_done_callback(lambda _: self._arrived.set())
         member.flush()

@@ -123,11 +123,14 @@ class CockroachDatabases:
         async with self._open() as session:
             for role in roles:
                 await session.fetch(f"ALTER ROLE IF EXISTS {quote(role)} WITH NOLOGIN")
-            async with asyncio.timeout(_SILENCE_S):
-                while rows := await session.fetch(_SESSIONS, *roles):
-                    for (id,) in rows:
-                        await session.fetch(f"CANCEL SESSION IF EXISTS {quote_text(str(id))}")
-                    await asyncio.sleep(_LOOK_S)
+            loop = asyncio.get_running_loop()
+            until = loop.time() + _SILENCE_S
+            while rows := await session.fetch(_SESSIONS, *roles):
+                if loop.time() > until:
+                    raise port.EngineBusy("the database's sessions did not end in time")
+                for (id,) in rows:
+                    await session.fetch(f"CANCEL SESSION IF EXISTS {quote_text(str(id))}")
+                await asyncio.sleep(_LOOK_S)
 
     async def open(self, name: str) -> None:
         async with self._open() as session:

@@ -185,7 +185,9 @@ class TransactionRun(Run):
             except port.StatementFailed as failure:
                 failure.statement = index
                 raise
-            waiting.append(Command(statement.sql.encode(), values or None, chunk_rows(statement, self.bounds)))
+            types = self.pool.state.untold.of_each(statement.sql, values)
+            rows_at_once = chunk_rows(statement, self.bounds)
+            waiting.append(Command(statement.sql.encode(), values or None, rows_at_once, types=types))
             owners.append(index)
         await self._send(waiting, owners, collectors, closing)
         if self.member.pgconn.transaction_status != _IN_BLOCK:
