@@ -22,6 +22,7 @@ from tuplegate.engine.cockroach.tenancy.inspect import find_tables
 from tuplegate.engine.cockroach.tenancy.scratch import make_scratch
 from tuplegate.engine.cockroach.tenancy.sizes import SizeWatch
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
+from tuplegate.engine.cockroach.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
 from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.types import FIRST_USER_OID, TypeInfo, read_types
@@ -69,6 +70,8 @@ class CockroachEngine:
         self._ledger = Ledger(connector, self._locks, settings.secret)
         self._sizes = SizeWatch(databases.sizes, self._pools.state_of)
         self._attempts = Attempts(settings.attempts_max)
+        self._open: set[OpenTransaction] = set()
+        self._held_max = max(1, settings.connections_max // 2)
         self._queries = Measures("query")
         self._transactions = Measures("transaction")
         self._streams = Measures("stream")
@@ -130,7 +133,20 @@ class CockroachEngine:
         return done
 
     async def begin(self, target: port.Target, id: str, timeout_ms: int, *, read_only: bool) -> port.OpenTransaction:
-        raise port.NotSupported("this engine has no transactions that stay open between requests yet")
+        pool = self._pools.find_pool(target)
+        if len(self._open) >= self._held_max:
+            raise port.EngineBusy(f"{len(self._open)} transactions are open in this worker already")
+        transaction = OpenTransaction(pool, target, self._ledger, id, self._let_go_of, read_only=read_only)
+        transaction.begin(pool.take() or await pool.wait(self._time() + timeout_ms / 1000))
+        pool.held += 1
+        self._open.add(transaction)
+        self._attempts.running.add(transaction)
+        return transaction
+
+    def _let_go_of(self, transaction: OpenTransaction) -> None:
+        transaction.pool.held -= 1
+        self._open.discard(transaction)
+        self._attempts.running.discard(transaction)
 
     async def begin_id(self, database: str, id: str) -> bool:
         return await self._ledger.begin_id(database, id)
@@ -145,6 +161,8 @@ class CockroachEngine:
         return await self._ledger.find_kept(database, route, key)
 
     def pause(self, databases: frozenset[str]) -> None:
+        for transaction in [one for one in self._open if one.target.database in databases]:
+            transaction.abort(port.EndReason.LOST)
         self._pools.pause(databases)
 
     def let_go(self, database: str) -> None:

@@ -1,9 +1,7 @@
 """Runs one statement for the port's `query`: parameters, the block it needs, rows within bounds, what went wrong."""
 
 from time import perf_counter_ns
-from typing import Final
 
-from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
@@ -11,6 +9,7 @@ from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.committing import commit
 from tuplegate.engine.cockroach.query.params import write_values
+from tuplegate.engine.cockroach.query.results import explain_width, finish_result
 from tuplegate.engine.cockroach.query.rules import (
     BEGIN_WRITING,
     Kind,
@@ -24,9 +23,7 @@ from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, read_text
-from tuplegate.engine.libpq.rows import RowCollector, make_bare_result
-
-_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
+from tuplegate.engine.libpq.rows import RowCollector
 
 
 class Execution(Run):
@@ -77,9 +74,7 @@ class Execution(Run):
             self._give_back(leftovers)
             raise refined from failure
         except RowsTooWide as wide:
-            raise port.StatementFailed(
-                f"{wide}; nothing was applied", sqlstate="54000", hint="Ask for fewer rows at a time, or stream them."
-            ) from wide
+            raise explain_width(wide) from wide
         except ConnectionLost as lost:
             if self._kind is Kind.DEFINES and self.target.may_write:
                 raise port.OutcomeUnknown(UNKNOWN) from lost
@@ -112,12 +107,12 @@ class Execution(Run):
     async def _run_plainly(self) -> port.Result:
         values = await write_values(self, self.statement, describe=self.describe)
         rows, results = await self._send([], values)
-        return await self._finish(results, rows)
+        return await finish_result(self.member, rows, results[-1])
 
     async def _run_in_block(self) -> port.Result:
         values = await write_values(self, self.statement, describe=self.describe)
         rows, results = await self._send([BEGIN_WRITING], values)
-        result = await self._finish(results, rows)
+        result = await finish_result(self.member, rows, results[-1])
         self.check_ended()
         await commit(self)
         return result
@@ -134,17 +129,6 @@ class Execution(Run):
         results = await answer
         check(results)
         return rows, results
-
-    async def _finish(self, results: list[PGresult], rows: RowCollector) -> port.Result:
-        last = results[-1]
-        if not last.nfields and last.status != _TUPLES:
-            return make_bare_result(last)
-        result = rows.finish(last)
-        if result is None:
-            await rows.learn(self.member, last)
-            result = rows.finish(last)
-        assert result is not None, "the types were asked for"
-        return result
 
     def _give_back(self, left: Leftovers) -> None:
         if self.ended is not None:

@@ -16,6 +16,7 @@ class Why(Enum):
     TIME = "its time is over"
     STOPPING = "the service is stopping"
     OVER = "the transaction that it is part of was ended"
+    LEFT = "its client has left"
 
 
 class Run:
@@ -62,8 +63,8 @@ class Run:
     def explain_end(self) -> port.StatementFailed:
         if self.ended is Why.STOPPING:
             return port.Stopped("the service is stopping; the statement was cancelled", sqlstate=CANCELLED)
-        if self.ended is Why.OVER:
-            return port.StatementFailed(f"the statement was cancelled: {Why.OVER.value}", sqlstate=CANCELLED)
+        if self.ended in (Why.OVER, Why.LEFT):
+            return port.StatementFailed(f"the statement was cancelled: {self.ended.value}", sqlstate=CANCELLED)
         limit = f"the statement was cancelled after {self.bounds.timeout_ms} ms, its time limit"
         return port.TimedOut(limit, sqlstate=CANCELLED)
 

@@ -48,11 +48,18 @@ class StreamRun(Run):
         self.statement = statement
         self.kind = find_kind(statement)
         self.in_block = self.kind is Kind.WRITES and target.may_write
+        self.is_inside = False
+        """It is part of a transaction that goes on after it."""
         self.elapsed_us = 0
         self._started = 0
 
     def begin(self, member: Member) -> None:
         self.member = member
+
+    @property
+    def is_indefinite(self) -> bool:
+        """Return whether it may have been applied although it was cancelled, or its connection lost."""
+        return self.kind is Kind.DEFINES and self.target.may_write and not self.is_inside
 
     def __enter__(self) -> None:
         self._started = perf_counter_ns()
@@ -69,7 +76,7 @@ async def open_stream(run: StreamRun, shape: port.Shape) -> AsyncIterator["Strea
     """Parse and describe the statement. The connection is given back when the block is left."""
     answered = False
     try:
-        stream = await _prepare(run, shape)
+        stream = await prepare_stream(run, shape)
         yield stream
         answered = stream.finished
     except port.StatementFailed:
@@ -84,7 +91,8 @@ async def open_stream(run: StreamRun, shape: port.Shape) -> AsyncIterator["Strea
             run.pool.state.encoders.forget()
 
 
-async def _prepare(run: StreamRun, shape: port.Shape) -> "Stream":
+async def prepare_stream(run: StreamRun, shape: port.Shape) -> "Stream":
+    """Parse and describe the statement."""
     encoders, member, statement = run.pool.state.encoders, run.member, run.statement
     try:
         with run:
@@ -150,7 +158,7 @@ class Stream:
                     run.check_ended()
                     await commit(run)
         except ConnectionLost as exc:
-            if run.kind is Kind.DEFINES and run.target.may_write:
+            if run.is_indefinite:
                 raise port.OutcomeUnknown(UNKNOWN) from exc
             raise run.explain_harmless_loss() from exc
         except CopyStarted as exc:
@@ -158,14 +166,14 @@ class Stream:
         except port.StatementFailed as exc:
             failure = refine(exc)
             failure.exec_us = self.exec_us
-            if failure.sqlstate in (CANCELLED, AMBIGUOUS) and run.kind is Kind.DEFINES and run.target.may_write:
+            if failure.sqlstate in (CANCELLED, AMBIGUOUS) and run.is_indefinite:
                 raise port.OutcomeUnknown(UNKNOWN) from exc
             raise (run.explain_cancel(failure) if run.was_cancelled(failure) else failure) from exc
         self.finished = True
 
     async def _blocks(self) -> AsyncIterator[bytes]:
         run, member = self._run, self._run.member
-        rows_at_once = 1 if run.in_block else _CHUNK_ROWS
+        rows_at_once = 1 if run.kind is Kind.WRITES else _CHUNK_ROWS
         types = run.pool.state.untold.of_each(run.statement.sql, self._params)
         statement = Command(run.statement.sql.encode(), self._params, rows_at_once, types=types)
         answer = member.send([BEGIN_WRITING, statement] if run.in_block else [statement], self._take)

@@ -1,22 +1,16 @@
-"""Runs several statements as one transaction, and commits it together with the row that tells its outcome.
+"""Runs several statements as one transaction, and commits it together with the row that tells its outcome."""
 
-A commit without an answer is settled by that row: whoever wants to know writes that the transaction was aborted. That
-fails where it was committed, waits while it is being committed, and keeps it from being committed afterwards.
-"""
-
-import asyncio
-from collections.abc import Coroutine
 from time import perf_counter_ns
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import DUPLICATE, refine
+from tuplegate.engine.cockroach.failures import refine
 from tuplegate.engine.cockroach.pool import Pool
-from tuplegate.engine.cockroach.query.committing import commit
 from tuplegate.engine.cockroach.query.params import write_values
+from tuplegate.engine.cockroach.query.results import explain_width, finish_result
 from tuplegate.engine.cockroach.query.rules import (
     BEGIN_READING,
     BEGIN_WRITING,
@@ -27,7 +21,8 @@ from tuplegate.engine.cockroach.query.rules import (
     find_kind,
     refuse_copy,
 )
-from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
+from tuplegate.engine.cockroach.query.run import Run
+from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import new_number, number_of
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
@@ -35,10 +30,8 @@ from tuplegate.engine.libpq.failures import find_error, to_failure
 from tuplegate.engine.libpq.leftovers import Leftovers, is_plain, is_plain_tag
 from tuplegate.engine.libpq.parameters import needs_describing
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget, RowCollector, make_bare_result
+from tuplegate.engine.libpq.rows import Budget, RowCollector
 
-_T = TypeVar("_T")
-_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
 _EMPTY: Final = int(pq.ExecStatus.EMPTY_QUERY)
 _IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 
@@ -89,7 +82,7 @@ class TransactionRun(Run):
             way = port.Commit.READ_ONLY if number is None else port.Commit.ENGINE
             done = port.TransactionResult(results, way, number, 1, 0, self._notices)
             done.exec_us = (perf_counter_ns() - started) // 1000
-            await see_through(self._decide(number, done))
+            await see_through(decide(self, self._ledger, number, self._promise, done))
         except port.StatementFailed as failure:
             refined = refine(failure)
             if self.was_cancelled(refined):
@@ -98,9 +91,7 @@ class TransactionRun(Run):
             self._give_back()
             raise refined from failure
         except RowsTooWide as wide:
-            raise port.StatementFailed(
-                f"{wide}; nothing was applied", sqlstate="54000", hint="Ask for fewer rows at a time, or stream them."
-            ) from wide
+            raise explain_width(wide) from wide
         except ConnectionLost as lost:
             raise self.explain_harmless_loss() from lost
         except CopyStarted as copy:
@@ -126,38 +117,6 @@ class TransactionRun(Run):
             return None
         promise = self._promise
         return number_of(promise.id) if promise is not None and promise.id is not None else new_number()
-
-    # -- the decision -------------------------------------------------------------------------------------------
-
-    async def _decide(self, number: int | None, done: port.TransactionResult) -> None:
-        database = self.target.database
-        if number is None:
-            await commit(self)
-            return
-        records = self._ledger.records(database).write(number, self._promise, done)
-        try:
-            await commit(self, *records)
-        except port.StatementFailed as failure:
-            if (
-                failure.sqlstate == DUPLICATE
-                and failure.fields is not None
-                and failure.fields.constraint
-                in (
-                    "outcome_pkey",
-                    "answer_pkey",
-                )
-            ):
-                raise port.Superseded("somebody else settled it first") from failure
-            raise
-        except port.OutcomeUnknown as unknown:
-            self.member.close("the engine did not answer its commit")
-            outcome = await self._ledger.settle(database, number)
-            if outcome is port.Outcome.COMMITTED:
-                return
-            if outcome is port.Outcome.ABORTED:
-                raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from unknown
-            id = None if self._promise is None else self._promise.id
-            raise port.OutcomeUnknown(UNKNOWN, id, port.Ticket(number)) from unknown
 
     # -- the statements -----------------------------------------------------------------------------------------
 
@@ -192,7 +151,7 @@ class TransactionRun(Run):
         await self._send(waiting, owners, collectors, closing)
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
-        results = [await self._finish(collectors[index], closing[index]) for index in range(len(self.statements))]
+        results = [await finish_result(self.member, collectors[i], closing[i]) for i in range(len(self.statements))]
         if not all(is_plain_tag(result.tag) for result in results):
             self._leaves = Leftovers.ANYTHING
         return results
@@ -228,16 +187,6 @@ class TransactionRun(Run):
                 raise empty
             closing[owner] = result
 
-    async def _finish(self, rows: RowCollector, last: PGresult) -> port.Result:
-        if not last.nfields and last.status != _TUPLES:
-            return make_bare_result(last)
-        result = rows.finish(last)
-        if result is None:
-            await rows.learn(self.member, last)
-            result = rows.finish(last)
-        assert result is not None, "the types were asked for"
-        return result
-
     def _give_back(self) -> None:
         if self.ended is not None:
             self.pool.abandon(self.member)
@@ -245,14 +194,3 @@ class TransactionRun(Run):
             self.pool.give_back(self.member, self._leaves)
         if any(map(changes_types, self.statements)):
             self.pool.state.encoders.forget()
-
-
-_seen_through: set["asyncio.Task[Any]"] = set()
-
-
-async def see_through(work: Coroutine[Any, Any, _T]) -> _T:
-    """Carry the work out, even if whoever waits for it leaves."""
-    task = asyncio.get_running_loop().create_task(work)
-    _seen_through.add(task)
-    task.add_done_callback(_seen_through.discard)
-    return await asyncio.shield(task)

@@ -1,0 +1,55 @@
+"""Commits a transaction together with the row that tells its outcome.
+
+A commit without an answer is settled by that row: whoever wants to know writes that the transaction was aborted. That
+fails where it was committed, waits while it is being committed, and keeps it from being committed afterwards.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+from tuplegate.engine import port
+from tuplegate.engine.cockroach.failures import DUPLICATE
+from tuplegate.engine.cockroach.query.committing import commit
+from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
+from tuplegate.engine.cockroach.transaction.ledger import Ledger
+
+_T = TypeVar("_T")
+_OF_RECORDS: Final = frozenset({"outcome_pkey", "answer_pkey"})
+"""The constraints that two meet in who decide the same."""
+
+
+async def decide(
+    run: Run, ledger: Ledger, number: int | None, promise: port.Promise | None, done: port.TransactionResult
+) -> None:
+    """Commit what runs under a number; without one it has written nothing. Raises OutcomeUnknown and Superseded."""
+    if number is None:
+        await commit(run)
+        return
+    database = run.target.database
+    try:
+        await commit(run, *ledger.records(database).write(number, promise, done))
+    except port.StatementFailed as failure:
+        if failure.sqlstate == DUPLICATE and failure.fields is not None and failure.fields.constraint in _OF_RECORDS:
+            raise port.Superseded("somebody else settled it first") from failure
+        raise
+    except port.OutcomeUnknown as unknown:
+        run.member.close("the engine did not answer its commit")
+        outcome = await ledger.settle(database, number)
+        if outcome is port.Outcome.COMMITTED:
+            return
+        if outcome is port.Outcome.ABORTED:
+            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from unknown
+        id = None if promise is None else promise.id
+        raise port.OutcomeUnknown(UNKNOWN, id, port.Ticket(number)) from unknown
+
+
+_seen_through: set["asyncio.Task[Any]"] = set()
+
+
+def see_through(work: Coroutine[Any, Any, _T]) -> "asyncio.Future[_T]":
+    """Carry the work out, even if whoever waits for it leaves."""
+    task = asyncio.get_running_loop().create_task(work)
+    _seen_through.add(task)
+    task.add_done_callback(_seen_through.discard)
+    return asyncio.shield(task)
