@@ -31,6 +31,14 @@ async def _dumps(tenant: Tenant, _: EngineDatabases) -> bool:
         return False
 
 
+async def _wire(tenant: Tenant, _: EngineDatabases) -> bool:
+    try:
+        async with tenant.engine.wire(tenant.writer, {}, "tests", 10_000):
+            return True
+    except NotSupported:
+        return False
+
+
 async def _copies(_: Tenant, databases: EngineDatabases) -> bool:
     """A source that is not there is refused otherwise."""
     name = new_name()
@@ -72,6 +80,7 @@ CAPABILITIES = {
         "a constraint can be checked when the transaction commits",
         _accepts("create table {schema}.late (a int unique deferrable initially deferred)"),
     ),
+    "wire": Capability("a client can speak to the engine in the engine's own protocol", _wire),
     "copies": Capability("a database can be copied by the engine", _copies),
     "temporary_tables": Capability(
         "a table can live as long as its connection", _accepts("create temp table of_connection (a int)")

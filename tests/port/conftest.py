@@ -17,7 +17,7 @@ import pytest
 from tests.directories import new_directory
 from tests.port.capabilities import CAPABILITIES, find_capabilities
 from tests.port.tenant import Tenant, new_name
-from tests.service import ENGINE, with_database
+from tests.service import ENGINE, with_database, with_force
 from tuplegate.engine.bundled.binaries import DumpTool, find_dump_tools
 from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 from tuplegate.engine.opening import SharedEngine, find_owner, owner_of, reach_engines, read_address, share_engine
@@ -79,8 +79,7 @@ def server() -> Iterator[Server]:
         settings = Settings(engine=ENGINE, engine_exclusive=True)
         yield Server(read_address(with_database(ENGINE, metadata)), settings, find_dump_tools(None))
         with psycopg.connect(with_database(ENGINE, "postgres"), autocommit=True) as given:
-            is_cluster = given.info.parameter_status("crdb_version") is not None
-            given.execute(f"drop database if exists {metadata} {'cascade' if is_cluster else 'with (force)'}".encode())
+            given.execute(f"drop database if exists {metadata} {with_force(given)}".encode())
         return
     home = new_directory("tgp-")
     bundled = BundledServer(BundledSettings(home / "data"))

@@ -7,8 +7,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.port.capabilities import needs
 from tests.port.tenant import ENOUGH_MS, Tenant, eventually
 from tuplegate.engine.port import StatementFailed, Target, WireSession, WireState
+
+pytestmark = needs("wire")
 
 LONG_S = 600
 SYNC = b"S\0\0\0\4"

@@ -20,7 +20,7 @@ _NEEDED: Final = (
 async def find_problems(session: ServiceSession, conninfo: str, *, is_secure: bool) -> list[str]:
     """Return what keeps the service from using the cluster, each with how to mend it."""
     problems = []
-    if not is_secure and not all(_is_here(place.host or place.address) for place in list_places(conninfo)):
+    if not is_secure and not all(is_here(place.host or place.address) for place in list_places(conninfo)):
         problems.append(
             "it runs without encryption and passwords (--insecure) on another machine, so that anybody on the network"
             " could read and change everything: start it with certificates, and give a URL with sslmode=verify-full"
@@ -44,7 +44,7 @@ async def find_version(session: ServiceSession) -> str:
     return str(version or "unknown").removeprefix("v")
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     if not host or host == "localhost" or host[0] in "/@":
         return True
     try:

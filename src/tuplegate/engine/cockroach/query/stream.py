@@ -123,6 +123,7 @@ async def _describe(run: StreamRun) -> tuple[list[bytes | None] | None, PGresult
                 raise
 
 
+# size: half of its attributes are what the port's RowStream shows.
 class Stream:
     """Fills the port's `RowStream`."""
 
@@ -143,6 +144,7 @@ class Stream:
         self._backlog: list[PGresult] = []
         self._backlog_rows = self._backlog_bytes = self._taken = 0
         self._arrived = asyncio.Event()
+        self._is_left = False
 
     @property
     def exec_us(self) -> int:
@@ -192,7 +194,15 @@ class Stream:
         self.notices += member.take_notices()
         self.affected_rows = count_affected_rows(results[-1]) or self.affected_rows
 
+    def leave(self) -> None:
+        """Take no more rows, since nobody reads them."""
+        self._is_left = True
+        self._take_backlog()
+        self._run.member.resume()
+
     def _take(self, chunk: PGresult, _command: int) -> None:
+        if self._is_left:
+            return
         self._backlog.append(chunk)
         self._backlog_rows += chunk.ntuples
         self._backlog_bytes += size_of(chunk)

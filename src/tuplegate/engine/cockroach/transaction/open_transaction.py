@@ -124,16 +124,17 @@ class OpenTransaction(Run):
         except BaseException as exc:
             if stream is None or stream.finished or isinstance(exc, port.EngineFailure):
                 raise await self._see_failure(exc, started) from exc
-            await see_through(self._leave_stream())
+            await see_through(self._leave_stream(stream))
             raise
         if stream.finished:
             self.is_busy = False
             await self._see_through_wishes()
         else:
-            await see_through(self._leave_stream())
+            await see_through(self._leave_stream(stream))
 
-    async def _leave_stream(self) -> None:
+    async def _leave_stream(self, stream: Stream) -> None:
         """End a statement whose reader has left. A statement that is cut short has failed, and so the transaction."""
+        stream.leave()
         self.pool.expire(self.member)
         try:
             await self.member.wait_for_answers()

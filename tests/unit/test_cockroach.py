@@ -1,0 +1,139 @@
+"""The parts of the adapter for CockroachDB that need no cluster: its words, its kinds of statements, its records."""
+
+import pytest
+
+from tuplegate.engine.cockroach.failures import find_position, refine
+from tuplegate.engine.cockroach.own.probes import is_here
+from tuplegate.engine.cockroach.query.rules import Kind, check_room, find_kind, refuse_copy
+from tuplegate.engine.cockroach.transaction.records import Records, database_secret, new_number, number_of
+from tuplegate.engine.cockroach.untold_types import UntoldTypes
+from tuplegate.engine.port import (
+    Access,
+    Conflict,
+    CopyRefused,
+    MultipleStatements,
+    Outcome,
+    ParameterMismatch,
+    ParseFailed,
+    Statement,
+    StatementFailed,
+    Target,
+)
+from tuplegate.protocol.statements import first_keyword
+
+
+def _statement(sql: str) -> Statement:
+    return Statement(sql, first_keyword(sql)[0])
+
+
+@pytest.mark.parametrize(
+    ("detail", "position"),
+    [
+        ("source SQL:\nselec 1\n^", 1),
+        ("source SQL:\nselect 'é€😀', 1 frm x y\n                          ^", 21),
+        ("source SQL:\nselect 1\n  frm x y\n      ^", 16),
+        ("source SQL:\nselect 1 from\n             ^", 14),
+        ("source SQL:\nselect", None),
+    ],
+)
+def test_the_position_is_read_off_the_drawing(detail: str, position: int | None) -> None:
+    """In characters, though the engine draws it in bytes."""
+    assert find_position(detail) == position
+
+
+def test_refusals_are_those_of_the_port() -> None:
+    syntax = refine(
+        StatementFailed("at or near", sqlstate="42601", detail="source SQL:\nselec 1\n^", hint="try \\h SELECT")
+    )
+    assert (type(syntax), syntax.position, syntax.detail, syntax.hint) == (ParseFailed, 1, None, None)
+    two = refine(StatementFailed("prepared statement had 2 statements, expected 1", sqlstate="42P14"))
+    assert type(two) is MultipleStatements
+    count = refine(StatementFailed("expected 1 arguments, got 2", sqlstate="08P01"))
+    assert (type(count), count.message) == (
+        ParameterMismatch,
+        "2 parameters were sent, the statement has 1 placeholders",
+    )
+
+
+def test_form_letters_and_raw_keys_are_cut() -> None:
+    letter = "You have attempted to use a feature that is not yet implemented.\nSee: https://go.crdb.dev/issue-v/1/dev"
+    assert refine(StatementFailed("unimplemented", sqlstate="0A000", hint=letter)).hint is None
+    kept = refine(StatementFailed("x", sqlstate="0A000", hint=f"Use another type.\n{letter}"))
+    assert kept.hint == "Use another type."
+    raw = "restart transaction: TransactionRetryWithProtoRefreshError: WriteTooOldError: write for key /Table/106/1/1/0"
+    conflict = refine(Conflict(raw, sqlstate="40001", hint="See: https://www.cockroachlabs.com/docs"))
+    assert type(conflict) is Conflict
+    assert "/Table" not in conflict.message
+    assert conflict.hint is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("select 1", Kind.READS),
+        ("(select 1)", Kind.READS),
+        ("show tables", Kind.READS),
+        ("with x as (select 1) select * from x", Kind.READS),
+        ("with x as (insert into t values (1) returning a) select * from x", Kind.WRITES),
+        ("select nextval('s')", Kind.WRITES),
+        ("explain analyze insert into t values (1)", Kind.WRITES),
+        ("insert into t values (1)", Kind.WRITES),
+        ("upsert into t values (1)", Kind.WRITES),
+        ("create table t (a int)", Kind.DEFINES),
+        ("truncate t", Kind.DEFINES),
+        ("set time zone 'UTC'", Kind.DEFINES),
+    ],
+)
+def test_what_may_write_runs_in_a_block(sql: str, kind: Kind) -> None:
+    assert find_kind(_statement(sql)) is kind
+
+
+def test_a_full_database_takes_what_frees_room() -> None:
+    writer, reader = Target("tg_1", Access.WRITE), Target("tg_1", Access.READ)
+    for sql in ("delete from t", "drop table t", "truncate t", "select 1"):
+        check_room(10, writer, _statement(sql))
+    check_room(None, writer, _statement("insert into t values (1)"))
+    check_room(10, reader, _statement("insert into t values (1)"))
+    with pytest.raises(StatementFailed) as caught:
+        check_room(10, writer, _statement("insert into t values (1)"))
+    assert caught.value.sqlstate == "53100"
+
+
+def test_copy_from_and_to_the_client_is_refused() -> None:
+    for sql in ("copy t from stdin", "COPY (select 1) TO STDOUT"):
+        with pytest.raises(CopyRefused):
+            refuse_copy(_statement(sql))
+    refuse_copy(_statement("copy t from 'file'"))
+
+
+def test_types_are_told_where_the_engine_cannot_tell_them() -> None:
+    """One after the other, and none twice."""
+    types = UntoldTypes()
+    untold = StatementFailed("could not determine data type of placeholder $2", sqlstate="42P18")
+    assert types.of_each("select $1, $2", [b"a", b"b"]) == []
+    assert types.learn("select $1, $2", untold) is True
+    assert types.of("select $1, $2") == [0, 25]
+    assert types.of_each("select $1, $2", [b"a", b"b", b"c"]) == [0, 25, 0]
+    assert types.learn("select $1, $2", untold) is False
+    assert types.learn("select 1", StatementFailed("division by zero", sqlstate="22012")) is False
+
+
+def test_records_are_those_of_one_database() -> None:
+    """A state counts only in the row, and in the database, that it was made for."""
+    one, other = (Records(database_secret(b"s" * 32, name)) for name in ("tg_1", "tg_2"))
+    number = new_number()
+    assert 0 <= number < 2**62
+    committed = one.state(number, Outcome.COMMITTED)
+    assert one.read_state(number, committed) is Outcome.COMMITTED
+    assert one.read_state(number, one.state(number, Outcome.ABORTED)) is Outcome.ABORTED
+    assert one.read_state(number + 1, committed) is None
+    assert other.read_state(number, committed) is None
+    assert one.read_state(number, None) is None
+    assert one.key(number) != other.key(number)
+    assert number_of("txn_a") == number_of("txn_a") != number_of("txn_b")
+    assert number_of("txn_a") < 2**62
+
+
+def test_an_address_of_this_machine() -> None:
+    assert all(map(is_here, ("", "localhost", "127.0.0.1", "::1", "/tmp")))
+    assert not any(map(is_here, ("10.0.0.1", "db.example.com", "0.0.0.0")))
