@@ -778,7 +778,7 @@ export interface TransactionAnswer {
   results: StatementResult[];
   affected_rows: number;
   attempts: number;
-  commit: "one_phase" | "read_only" | "two_phase";
+  commit: "engine" | "one_phase" | "read_only" | "two_phase";
   timings: Timings;
 }
 

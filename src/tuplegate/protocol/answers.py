@@ -81,7 +81,7 @@ class TransactionAnswer(msgspec.Struct):
     results: list[StatementResult]
     affected_rows: int
     attempts: int
-    commit: Literal["two_phase", "one_phase", "read_only"]
+    commit: Literal["two_phase", "one_phase", "engine", "read_only"]
     timings: Timings
 
 
