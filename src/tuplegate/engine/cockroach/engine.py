@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -31,6 +31,7 @@ from tuplegate.metrics.cells import observe
 
 _TICK_S: Final = 0.1
 _HEALTH_TIMEOUT_S: Final = 2.0
+_EXPIRE_EVERY_S: Final = 3600.0
 
 
 @asynccontextmanager
@@ -84,8 +85,17 @@ class CockroachEngine:
             "locks": self._locks.renew,
             "sizes": self._sizes.watch,
         }
+        if self._settings.worker == 0:
+            watches["records"] = self._expire
         for name, watch in watches.items():
             stack.callback(keep(name, watch).cancel)
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRE_EVERY_S)
+            for database in self._pools.databases:
+                with suppress(port.EngineFailure):
+                    await self._ledger.expire(database)
 
     async def close(self) -> None:
         self._ledger.close()

@@ -30,6 +30,8 @@ _log: Final = structlog.get_logger()
 _IDLE: Final = int(pq.TransactionStatus.IDLE)
 _CANCEL_GRACE_S: Final = 5.0
 """Without a quorum the engine acts on no cancel: after so long its connection is closed."""
+_DECIDE_S: Final = 30.0
+"""How long a commit that nobody waits for may take."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,20 @@ class Pool(ConnectionPool):
         """Take a connection whose statement may still be running: cancel that, then close the connection."""
         member.given_up = True
         self._spawn(self._cancel_and_close(member))
+
+    def leave(self, member: Member) -> None:
+        """Take a connection whose commit goes on, and that nobody waits for any longer: a commit is never cancelled."""
+        member.given_up = True
+        self._spawn(self._see_answered(member))
+
+    async def _see_answered(self, member: Member) -> None:
+        try:
+            async with asyncio.timeout(_DECIDE_S):
+                await member.wait_for_answers()
+        except (TimeoutError, ConnectionLost):
+            pass  # it is decided without this connection
+        finally:
+            member.close("its commit was left to itself")
 
     async def _cancel_or_close(self, member: Member) -> None:
         try:

@@ -56,6 +56,11 @@ class Pools:
             state = self._states[database] = DatabaseState(EncoderCache(types))
         return state
 
+    @property
+    def databases(self) -> list[str]:
+        """Return the databases that were used lately."""
+        return list(self._states)
+
     def pause(self, databases: frozenset[str]) -> None:
         for (database, _), pool in self._pools.items():
             if database in databases - self._paused:

@@ -88,7 +88,7 @@ class Execution(Run):
             member.close("the engine did not answer its commit")
             raise
         except BaseException:
-            pool.abandon(member)
+            self.give_up()
             raise
         self.exec_us = result.exec_us = (perf_counter_ns() - started) // 1000
         result.notices += member.take_notices()

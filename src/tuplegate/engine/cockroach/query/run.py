@@ -52,6 +52,13 @@ class Run:
             self.ended = why
             self.pool.expire(self.member)
 
+    def give_up(self) -> None:
+        """Let go of the connection, since nobody waits for what runs on it any longer."""
+        if self.decides:
+            self.pool.leave(self.member)
+        else:
+            self.pool.abandon(self.member)
+
     def check_ended(self) -> None:
         """Raise where it was ended: what is sent from now on would not be cancelled any more."""
         if self.ended is not None:

@@ -86,7 +86,7 @@ async def open_stream(run: StreamRun, shape: port.Shape) -> AsyncIterator["Strea
         if answered and run.ended is None:
             run.pool.give_back(run.member, Leftovers.ANYTHING)
         else:
-            run.pool.abandon(run.member)
+            run.give_up()
         if changes_types(run.statement):
             run.pool.state.encoders.forget()
 

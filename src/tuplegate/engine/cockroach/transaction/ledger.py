@@ -2,19 +2,22 @@
 
 import asyncio
 from collections import OrderedDict
+from math import inf
 from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.failures import DUPLICATE
 from tuplegate.engine.cockroach.own.locks import Locks, lock_name
-from tuplegate.engine.cockroach.transaction.records import Records, database_secret, number_of
+from tuplegate.engine.cockroach.transaction.records import EXPIRE, Records, database_secret, number_of
 
 _SESSIONS_MAX: Final = 8
 """Databases that a connection of the service's own is kept open to."""
 _SETTLE_S: Final = 25.0
 """How long a commit without an answer is asked after before it is called unknown."""
 _PAUSE_S: Final = 0.25
+_COUNT_EVERY_S: Final = 5.0
+_COUNTS_MAX: Final = 1000
 _LEFT_OPEN_S: Final = 60.0
 """How long a connection that is not kept is left to those who use it just now."""
 
@@ -25,6 +28,8 @@ class Ledger:
         self._locks = locks
         self._secret = secret
         self._sessions: OrderedDict[str, ServiceSession] = OrderedDict()
+        self._kept: dict[str, tuple[float, int]] = {}
+        """When the answers of a database were counted, and their bytes."""
 
     def records(self, database: str) -> Records:
         return Records(database_secret(self._secret, database))
@@ -94,19 +99,32 @@ class Ledger:
     async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
         records = self.records(database)
         place = records.answer_key(route, key)
-        rows = await self._session(database).fetch(
-            "SELECT a.mac, a.request, encode(a.body, 'hex'),"
-            " (SELECT coalesce(sum(200 + length(body)), 0) FROM tuplegate.answer)"
-            " FROM (VALUES (1)) one (n) LEFT JOIN tuplegate.answer a ON a.key = $1",
-            place,
-        )
-        mac, request, body, total = rows[0]
+        sql = "SELECT mac, request, encode(body, 'hex') FROM tuplegate.answer WHERE key = $1"
         found = None
-        if request is not None and body is not None:
-            kept = bytes.fromhex(body)
-            if mac == records.answer_mac(place, request, kept):
-                found = port.KeptAnswer(request, kept)
-        return port.KeptAnswers(found, int(total or 0))
+        for mac, request, body in await self._session(database).fetch(sql, place):
+            kept = bytes.fromhex(str(body))
+            if mac == records.answer_mac(place, str(request), kept):
+                found = port.KeptAnswer(str(request), kept)
+        total = await self._count_kept(database)
+        return port.KeptAnswers(found, total if found is None else max(total, len(found.body)))
+
+    async def _count_kept(self, database: str) -> int:
+        """Return the bytes of all answers, as they were a few seconds ago: to count them takes as long as there are
+        some."""
+        now = asyncio.get_running_loop().time()
+        counted_at, total = self._kept.get(database, (-inf, 0))
+        if now - counted_at > _COUNT_EVERY_S:
+            sql = "SELECT coalesce(sum(200 + length(body)), 0) FROM tuplegate.answer"
+            total = int(str((await self._session(database).fetch(sql))[0][0]))
+            if len(self._kept) >= _COUNTS_MAX:
+                self._kept.clear()
+            self._kept[database] = now, total
+        return total
+
+    async def expire(self, database: str) -> None:
+        """Remove what nobody may ask for any more."""
+        for statement in EXPIRE:
+            await self._session(database).fetch(statement)
 
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
         """Record the promise of a transaction that could not write, in a transaction of its own."""

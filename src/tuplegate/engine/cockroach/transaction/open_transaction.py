@@ -279,8 +279,18 @@ class OpenTransaction(Run):
             way = port.Commit.READ_ONLY if number is None else port.Commit.ENGINE
             done = port.TransactionResult(results, way, number, 1, 0, self._notices)
             self.close()
+        except BaseException as exc:
+            raise await self._see_failed_commit(exc, started) from exc
+        self.decides = True
+        # From here on the client may leave, but the decision is carried out.
+        await see_through(self._decide(number, done, started))
+        done.exec_us = (perf_counter_ns() - started) // 1000
+        return done
+
+    async def _decide(self, number: int | None, done: port.TransactionResult, started: int) -> None:
+        try:
             if self._begun:
-                await see_through(decide(self, self._ledger, number, port.Promise(self._id), done))
+                await decide(self, self._ledger, number, port.Promise(self._id), done)
         except port.OutcomeUnknown as unknown:
             unknown.id = self._id
             self._end_with(port.Outcome.IN_PROGRESS)
@@ -290,14 +300,16 @@ class OpenTransaction(Run):
             await self._roll_back(port.EndReason.LOST)
             raise port.TransactionOver("the transaction was aborted") from superseded
         except BaseException as exc:
-            failure = await self._see_failure(exc, started)
-            if self.over is None:
-                await self._roll_back(port.EndReason.ROLLBACK)
-            raise failure from exc
+            raise await self._see_failed_commit(exc, started) from exc
         self._give_back()
         self._end_with(port.Outcome.COMMITTED)
-        done.exec_us = (perf_counter_ns() - started) // 1000
-        return done
+
+    async def _see_failed_commit(self, exc: BaseException, started: int) -> BaseException:
+        """End the transaction after a commit that failed: nothing stays open."""
+        failure = await self._see_failure(exc, started)
+        if self.over is None:
+            await self._roll_back(port.EndReason.ROLLBACK)
+        return failure
 
     async def roll_back(self) -> None:
         if self.over is not None:

@@ -82,6 +82,7 @@ class TransactionRun(Run):
             way = port.Commit.READ_ONLY if number is None else port.Commit.ENGINE
             done = port.TransactionResult(results, way, number, 1, 0, self._notices)
             done.exec_us = (perf_counter_ns() - started) // 1000
+            self.decides = True
             await see_through(decide(self, self._ledger, number, self._promise, done))
         except port.StatementFailed as failure:
             refined = refine(failure)
@@ -102,8 +103,7 @@ class TransactionRun(Run):
             self._give_back()
             raise
         except BaseException:
-            if not self.decides:
-                self.pool.abandon(self.member)
+            self.give_up()
             raise
         self._give_back()
         self.exec_us = done.exec_us = (perf_counter_ns() - started) // 1000
