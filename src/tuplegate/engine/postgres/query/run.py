@@ -4,6 +4,7 @@ The service can end each of them before its time. `Run.ended` says why it did, a
 the same. What may be tried several times is a `RepeatableRun`; `attempts` runs it.
 """
 
+import asyncio
 from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Generic, TypeVar
@@ -221,11 +222,27 @@ class RepeatableRun(Run, Generic[_T]):
 class Running:
     """The runs of this moment, with the time of their start, and how many were answered so far."""
 
-    __slots__ = ("runs", "served")
+    __slots__ = ("_entered", "_is_awaited", "runs", "served")
 
     def __init__(self) -> None:
         self.runs: dict[Run, float] = {}
         self.served = 0
+        self._entered = asyncio.Event()
+        self._is_awaited = False
+
+    def enter(self, run: Run, now: float) -> None:
+        """Add a run; whoever adds it takes it out of `runs` again."""
+        self.runs[run] = now
+        if self._is_awaited:
+            self._is_awaited = False
+            self._entered.set()
+
+    async def wait_for_some(self) -> None:
+        """Return when something runs."""
+        while not self.runs:
+            self._is_awaited = True
+            self._entered.clear()
+            await self._entered.wait()
 
     def find_late(self, now: float) -> list[Run]:
         return [run for run in self.runs if run.ended is None and run.deadline < now]

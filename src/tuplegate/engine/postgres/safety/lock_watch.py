@@ -40,6 +40,8 @@ class LockWatch:
         """Looks while a statement runs that is not a short one: only then are there many locks, or old ones."""
         banned_until = self._banned_until
         while True:
+            if not self._crowded:
+                await self._running.wait_for_some()
             await tick(_TICK_S)
             now = self._time()
             running = {

@@ -27,7 +27,8 @@ from tuplegate.keeping import Work, keep, tick
 _log = structlog.get_logger()
 
 _DEADLINE_TICK_S = 0.02
-_IDLE_TICK_S = 0.1
+_QUIET_TICK_S = 0.25
+"""How often idle connections and those that wait for one are looked at while nothing runs."""
 _PLACEMENT_TICK_S, _PLACEMENT_SOON_S = 0.25, 0.05
 _SIZES_TICK_S = 1.0
 
@@ -51,7 +52,12 @@ class Watch:
         self._tasks = [keep(name, watch) for name, watch in self._works().items()]
 
     def _works(self) -> dict[str, Work]:
-        return {"idle_connections": self._sweep, "deadlines": self._watch_deadlines, "locks": self._locks.watch}
+        return {
+            "idle_connections": self._sweep,
+            "deadlines": self._watch_deadlines,
+            "quiet": self._watch_quiet,
+            "locks": self._locks.watch,
+        }
 
     async def end(self) -> None:
         for task in self._tasks:
@@ -67,8 +73,16 @@ class Watch:
     async def _watch_deadlines(self) -> None:
         """One look at all running statements costs less than a timer for each of them."""
         while True:
-            await tick(_DEADLINE_TICK_S if self.running.runs else _IDLE_TICK_S)
+            await self.running.wait_for_some()
+            await tick(_DEADLINE_TICK_S)
             self._end_late(self._time())
+
+    async def _watch_quiet(self) -> None:
+        """Look at what waits for a connection while nothing runs: a process wakes for that when it does anyway."""
+        while True:
+            await tick(_QUIET_TICK_S)
+            if not self.running.runs:
+                self._end_late(self._time())
 
     def _end_late(self, now: float) -> None:
         for run in self.running.find_late(now):
@@ -153,7 +167,7 @@ class PrimaryWatch(Watch):
         pause = _PLACEMENT_TICK_S
         while self._placement.active:
             before, started = self.running.served, self._time()
-            await asyncio.sleep(pause)
+            await tick(pause)
             processes = [process for pool in self._pools.all() for process in pool.processes]
             placed = self._placement.update(self.running.served - before, self._time() - started, processes)
             pause = _PLACEMENT_TICK_S if placed or not self.running.runs else _PLACEMENT_SOON_S
