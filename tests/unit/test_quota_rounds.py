@@ -1,6 +1,7 @@
 """Permits are given back, whatever happens to those of others."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -49,6 +50,10 @@ def test_one_that_fails_does_not_keep_the_others(failure: Exception) -> None:
     asyncio.run(run())
 
 
+def has_given_back(permits: Catalog, times: int) -> bool:
+    return permits.given_back == ["org"] * times
+
+
 def test_nothing_ticks_while_no_permits_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = 0
 
@@ -74,7 +79,7 @@ def test_nothing_ticks_while_no_permits_are_held(monkeypatch: pytest.MonkeyPatch
             quota = quotas.find_quota("org", "free")
             assert quota is not None
             assert await quota.take_more(asyncio.get_running_loop().time())
-            await until(lambda expected=number: permits.given_back == ["org"] * expected)
+            await until(partial(has_given_back, permits, number))
             await let_time_pass()
             assert await let_time_pass() == 0
         watching.cancel()

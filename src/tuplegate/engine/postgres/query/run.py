@@ -82,6 +82,12 @@ class Run:
         return False
 
     @property
+    def rest(self) -> int | None:
+        """Return None while it is at a statement. While it waits for its client, return a number that is another one
+        after each statement."""
+        return None
+
+    @property
     def writes(self) -> bool:
         """Return whether it may have written, so that it must end once it has outlived the engine's memory."""
         return False
@@ -246,6 +252,9 @@ class Running:
 
     def find_late(self, now: float) -> list[Run]:
         return [run for run in self.runs if run.ended is None and run.deadline < now]
+
+    def find_writing(self) -> list[Run]:
+        return [run for run in self.runs if run.ended is None and run.writes]
 
     def stop(self) -> None:
         """Cancel everything, but for what is being committed."""

@@ -27,8 +27,7 @@ from tuplegate.keeping import Work, keep, tick
 _log = structlog.get_logger()
 
 _DEADLINE_TICK_S = 0.02
-_QUIET_TICK_S = 0.25
-"""How often idle connections and those that wait for one are looked at while nothing runs."""
+_LOOK_TICK_S = 0.25
 _PLACEMENT_TICK_S, _PLACEMENT_SOON_S = 0.25, 0.05
 _SIZES_TICK_S = 1.0
 
@@ -55,7 +54,7 @@ class Watch:
         return {
             "idle_connections": self._sweep,
             "deadlines": self._watch_deadlines,
-            "quiet": self._watch_quiet,
+            "connections": self._watch_connections,
             "locks": self._locks.watch,
         }
 
@@ -77,12 +76,15 @@ class Watch:
             await tick(_DEADLINE_TICK_S)
             self._end_late(self._time())
 
-    async def _watch_quiet(self) -> None:
-        """Look at what waits for a connection while nothing runs: a process wakes for that when it does anyway."""
+    async def _watch_connections(self) -> None:
+        """Look at all connections, and at what waits for one while nothing runs. The process wakes then anyway."""
         while True:
-            await tick(_QUIET_TICK_S)
-            if not self.running.runs:
-                self._end_late(self._time())
+            await tick(_LOOK_TICK_S)
+            self._look(self._time())
+
+    def _look(self, now: float) -> None:
+        if not self.running.runs:
+            self._end_late(now)
 
     def _end_late(self, now: float) -> None:
         for run in self.running.find_late(now):
@@ -125,11 +127,14 @@ class PrimaryWatch(Watch):
                 works["checkpoints"] = self.disk.checkpoint
         return works
 
-    def _end_late(self, now: float) -> None:
+    def _look(self, now: float) -> None:
         self.begin_rate.sample(now, self._guard.begun)
         look_at_broken()
+        super()._look(now)
+
+    def _end_late(self, now: float) -> None:
         super()._end_late(now)
-        for run in [run for run in self.running.runs if run.ended is None and run.writes]:
+        for run in self.running.find_writing():
             if self._guard.has_outlived(run.begun):
                 self._guard.ended += 1
                 run.end(Why.OUTLIVED)

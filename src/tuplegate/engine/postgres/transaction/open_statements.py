@@ -54,7 +54,8 @@ class OpenStatements(TransactionRun):
 
     __slots__ = (
         "_cancelling", "_forgets_types", "_has_written", "_id", "_in_doubt", "_is_ahead", "_left", "_must_speak",
-        "_notifies", "_running", "_size_check", "_stream", "_waiting", "_wish", "is_busy", "on_over", "over",
+        "_notifies", "_running", "_size_check", "_started", "_stream", "_waiting", "_wish", "is_busy", "on_over",
+        "over",
     )  # fmt: skip
 
     def __init__(
@@ -75,10 +76,15 @@ class OpenStatements(TransactionRun):
         self._is_ahead = False
         self._size_check: SizeCheck | None = None
         self.is_busy = False
+        self._started = 0
         self._in_doubt = False
         self._cancelling: asyncio.Task[None] | None = None
         self._stream: InsideRun | None = None
         self._wish: port.EndReason | None = None
+
+    @property
+    def rest(self) -> int | None:
+        return None if self.is_busy else self._started
 
     async def open(self, member: Member, now: float) -> None:
         """Begin on a connection. The block opens with the first statement."""
@@ -207,6 +213,7 @@ class OpenStatements(TransactionRun):
         self._check_open()
         assert not self.is_busy, "one at a time"
         self.is_busy = True
+        self._started += 1
         self.bounds = bounds
         self.deadline = asyncio.get_running_loop().time() + bounds.timeout_ms / 1000
 
