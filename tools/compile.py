@@ -68,6 +68,7 @@ HOT = (
     "engine/postgres/query/attempts",
     "engine/postgres/query/execute",
     "engine/postgres/query/measures",
+    "engine/postgres/query/preparing",
     "engine/postgres/query/rules",
     "engine/postgres/query/run",
     "engine/postgres/query/session",
