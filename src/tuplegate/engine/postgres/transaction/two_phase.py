@@ -43,6 +43,9 @@ _IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 _LOST: Final = int(pq.TransactionStatus.UNKNOWN)
 _DECIDE_S: Final = 25.0
 """How long the engine may take over a commit before its connection is given up for lost."""
+_PREPARED_LENGTH_MAX: Final = 16 * 1024
+"""Of all statements together. To look for literals takes the event loop up to half a millisecond for 1,000
+characters."""
 
 # The query of a cursor WITH HOLD runs at the commit, and can write there.
 _NUMBER_OF_HELD: Final = Command(
@@ -284,7 +287,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             waiting = waiting[:1]
         owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
-        if self.is_plain and not has_code and not self._as_sent:
+        length = sum(len(statement.sql) for statement in self.statements)
+        if self.is_plain and not has_code and not self._as_sent and length <= _PREPARED_LENGTH_MAX:
             self._preparing = Preparing(self.pool, self.member, asyncio.get_running_loop().time())
         for index, statement in enumerate(self.statements):
             shape = statement.shape or self.shape
