@@ -67,6 +67,7 @@ HOT = (
     "engine/postgres/pools",
     "engine/postgres/query/attempts",
     "engine/postgres/query/execute",
+    "engine/postgres/query/preparing",
     "engine/postgres/query/rules",
     "engine/postgres/query/run",
     "engine/postgres/query/session",

@@ -40,8 +40,13 @@ async def tick(every_s: float) -> None:
 
     The clock of each process is shifted, so that the processes of one machine do not all wake at once.
     """
+    await asyncio.sleep(compute_pause_s(every_s))
+
+
+def compute_pause_s(every_s: float) -> float:
+    """Return how long `tick` waits."""
     left_s = every_s - (asyncio.get_running_loop().time() + os.getpid() / _SPREAD) % every_s
-    await asyncio.sleep(left_s if left_s > every_s / 4 else left_s + every_s)
+    return left_s if left_s > every_s / 4 else left_s + every_s
 
 
 async def attempt(name: str, work: Work) -> None:

@@ -12,10 +12,11 @@ import mmap
 import os
 import select
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-_BEAT_S = 0.2
+_BEAT_S = 0.25
 _LOOK_S_MAX = 1.0
 """The most that counts of the time between two looks. More passes only where the supervisor could not run either: the
 machine was suspended or all processes were stopped, and the workers had no chance to move."""
@@ -33,13 +34,16 @@ class Beats:
     def __init__(self, workers: int) -> None:
         self._numbers = memoryview(mmap.mmap(-1, 8 * (workers + 1))).cast("Q")
 
-    def start(self, worker: int) -> None:
-        """Advance the worker's number as long as the running event loop turns, even while the worker stops."""
+    def start(self, worker: int, compute_pause_s: Callable[[float], float]) -> None:
+        """Advance the worker's number as long as the running event loop turns, even while the worker stops.
+
+        `compute_pause_s` tells when the process wakes next anyway, for a pause of so many seconds.
+        """
         loop, numbers, place = asyncio.get_running_loop(), self._numbers, worker + 1
 
         def beat() -> None:
             numbers[place] += 1
-            loop.call_later(_BEAT_S, beat)
+            loop.call_later(compute_pause_s(_BEAT_S), beat)
 
         beat()
 

@@ -52,7 +52,7 @@ from tuplegate.http.rota import Rota
 from tuplegate.http.server import HttpServer
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, client_context
 from tuplegate.http.writing import TLS_HEADERS
-from tuplegate.keeping import Work, attempt, keep
+from tuplegate.keeping import Work, attempt, compute_pause_s, keep, tick
 from tuplegate.metrics.board import Board
 from tuplegate.settings import Settings
 from tuplegate.standstill import Beats
@@ -154,7 +154,7 @@ def run(given: WorkerInput) -> None:
 
 async def _main(given: WorkerInput) -> None:
     stop = _watch_signals(given.life_fd)
-    given.memory.beats.start(given.number)
+    given.memory.beats.start(given.number, compute_pause_s)
     engines = reach_engines(given.settings, given.engines, given.number, nobody_before=given.nobody_before)
     async with engines[FIRST_ENGINE].metadata() as metadata:
         installation = await find_installation(metadata.session)
@@ -379,7 +379,7 @@ async def _tell_node(catalog: Catalog, node: int, url: str) -> None:
             await catalog.nodes.beat(node, url)
         except EngineFailure:
             pass  # it is told again in a moment
-        await asyncio.sleep(_NODE_BEAT_S)
+        await tick(_NODE_BEAT_S)
 
 
 async def _start_servers(

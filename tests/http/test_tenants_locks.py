@@ -90,8 +90,12 @@ def test_advisory_locks_cannot_fill_the_table(one: Tenant, two: Tenant, capacity
     wait_until(lambda: one.write.value(held) == 0, ROOM_S)
 
 
-def test_locks_of_finished_transactions_hold_their_owner_back(one: Tenant, two: Tenant) -> None:
-    """A long transaction keeps what many short ones have read. Whoever reads so much has to wait; others do not."""
+@pytest.mark.parametrize("open_between_requests", [False, True])
+def test_locks_of_finished_transactions_hold_their_owner_back(
+    one: Tenant, two: Tenant, open_between_requests: bool
+) -> None:
+    """A long transaction keeps what many short ones have read, also while it waits for its client. Whoever reads so
+    much has to wait; others do not."""
     eventually_served(one, "create table wide (id int primary key, pad text) with (fillfactor = 10)")
     one.write("insert into wide select i, repeat('x', 700) from generate_series(1, 12000) i")
     one.write("analyze wide")
@@ -111,7 +115,14 @@ def test_locks_of_finished_transactions_hold_their_owner_back(one: Tenant, two: 
     def keep() -> None:
         with one.service.client(one.admin) as client:
             while not held_back.is_set():
-                client.post("/v1/query", json={"sql": "select pg_sleep(20) from wide where id = 1"})
+                if open_between_requests:
+                    begin = {"statement": "select 1 from wide where id = 1", "idle_timeout_ms": 20_000}
+                    begun = client.post("/v1/transaction/begin", json=begin).json()
+                    held_back.wait(20)
+                    if "transaction_id" in begun:
+                        client.post(f"/v1/transaction/{begun['transaction_id']}/rollback")
+                else:
+                    client.post("/v1/query", json={"sql": "select pg_sleep(20) from wide where id = 1"})
 
     with undisturbed(two), ThreadPoolExecutor(9) as threads:
         keeper = threads.submit(keep)

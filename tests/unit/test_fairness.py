@@ -27,11 +27,20 @@ def test_a_lane_is_not_forgotten_while_somebody_may_still_use_it() -> None:
         lane = lanes.find_lane("org")
         assert lane.enter()
         lane.leave()
-        watching = asyncio.get_running_loop().create_task(lanes.watch())
-        while lanes.tick < 5:
-            await asyncio.sleep(0.01)
-        watching.cancel()
+        for _ in range(5):
+            lanes.pass_tick()
         assert lanes.find_lane("org") is lane
+
+    asyncio.run(rest())
+
+
+def test_a_lane_that_nobody_uses_is_forgotten() -> None:
+    async def rest() -> None:
+        lanes = Lanes(2, 2, 10, 1.0)
+        lane = lanes.find_lane("org")
+        for _ in range(101):
+            lanes.pass_tick()
+        assert lanes.find_lane("org") is not lane
 
     asyncio.run(rest())
 
@@ -267,7 +276,8 @@ def test_nothing_ticks_while_nobody_is_there(monkeypatch: pytest.MonkeyPatch) ->
             assert lane.enter()
             assert await let_time_pass(lanes) > 1000
             lane.leave()
-            await let_time_pass(lanes)
+            assert lanes.find_lane("org") is lane  # so it is kept
+            assert await let_time_pass(lanes) < 5
             assert await let_time_pass(lanes) == 0
         watching.cancel()
 

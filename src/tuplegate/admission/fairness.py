@@ -152,9 +152,9 @@ class Lanes:
         self._is_used.set()
 
     async def watch(self) -> None:
-        """Run for ever; rest while nobody is there."""
+        """Run for ever; rest while nobody is there. Lanes are kept meanwhile."""
         while True:
-            if not self._lanes and not self._there and not self._there_before:
+            if not self._there and not self._there_before and not self._is_busy:
                 self._is_used.clear()
                 await self._is_used.wait()
             await tick(_TICK_S)
@@ -182,6 +182,10 @@ class Lanes:
     @property
     def waiting(self) -> int:
         return sum(lane.waiting for lane in self._lanes.values())
+
+    @property
+    def _is_busy(self) -> bool:
+        return any(lane.running or lane.waiting for lane in self._lanes.values())
 
     def _set_share(self) -> None:
         there = max(self._there, self._there_before)

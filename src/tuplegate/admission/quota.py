@@ -41,16 +41,19 @@ class Quota:
     """The permits that this worker holds for one organization.
 
     It was given `_taken` in the window `_started`, and has `_left` of them. Until `_open_until` the catalog may believe
-    that the worker holds permits, and must be told. `is_late`: it could not be told.
+    that the worker holds permits, and must be told. `is_late`: it could not be told. `asked` is set whenever permits
+    are asked for.
     """
 
     __slots__ = (
-        "_holder", "_left", "_lock", "_number", "_open_until", "_permits", "_policy", "_refused_until", "_remaining",
-        "_size", "_started", "_taken", "_taken_at", "_until", "is_late", "limit", "organization", "touched",
+        "_asked", "_holder", "_left", "_lock", "_number", "_open_until", "_permits", "_policy", "_refused_until",
+        "_remaining", "_size", "_started", "_taken", "_taken_at", "_until", "is_late", "limit", "organization",
+        "touched",
     )  # fmt: skip
 
-    def __init__(self, permits: Permits, organization: str, limit: int) -> None:
+    def __init__(self, permits: Permits, organization: str, limit: int, asked: asyncio.Event) -> None:
         self._permits = permits
+        self._asked = asked
         self.organization = organization
         self.limit = limit
         self.touched = False
@@ -123,6 +126,7 @@ class Quota:
         self._taken, self._left = self._taken - self._left, 0
         self._number += 1
         self._open_until = now + WINDOW_S
+        self._asked.set()
         report = Report(self._holder, self._number, self._started, self._taken, count)
         grant = await self._permits.settle(self.organization, self.limit, report)
         self._started, self._taken, self._left = grant.started, grant.spent + grant.count, grant.count
@@ -174,6 +178,7 @@ class Quotas:
         self._tiers = tiers
         self._quotas: dict[str, Quota] = {}
         self._former: list[Quota] = []
+        self._asked = asyncio.Event()
 
     def find_quota(self, organization: str, tier: str) -> Quota | None:
         """Return the quota of an organization; None if its requests are not limited."""
@@ -183,12 +188,14 @@ class Quotas:
         quota = self._quotas.get(organization)
         if quota is None or quota.limit != known.requests:
             self._former += [] if quota is None else [quota]
-            quota = self._quotas[organization] = Quota(self._permits, organization, known.requests)
+            quota = self._quotas[organization] = Quota(self._permits, organization, known.requests, self._asked)
         return quota
 
     async def watch(self) -> None:
-        """Give back idle permits, and try again until the catalog has heard it. Runs for ever."""
+        """Give back idle permits, and try again until the catalog has heard it. Run for ever; rest while the catalog
+        has nothing to be told."""
         while True:
+            await self._asked.wait()
             await tick(_IDLE_S)
             now = asyncio.get_running_loop().time()
             every = [*self._former, *self._quotas.values()]
@@ -196,6 +203,8 @@ class Quotas:
             self._former = [quota for quota in self._former if quota.is_open(now)]
             for quota in every:
                 quota.touched = False
+            if not any(quota.is_open(now) for quota in (*self._former, *self._quotas.values())):
+                self._asked.clear()
 
     async def close(self) -> None:
         await self._give_back([*self._former, *self._quotas.values()])

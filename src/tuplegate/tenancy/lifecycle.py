@@ -32,7 +32,7 @@ from tuplegate.engine.port import (
     OutcomeUnknown,
     StatementFailed,
 )
-from tuplegate.keeping import keep
+from tuplegate.keeping import keep, tick
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -119,7 +119,7 @@ class Lifecycle:
                 pass  # the health of the service tells
             except EngineFailure as failure:
                 _log.warning("databases could not be looked after", reason=str(failure))
-            await asyncio.sleep(_SWEEP_S)
+            await tick(_SWEEP_S)
 
     # -- whole tenants ------------------------------------------------------------------------------------------
 

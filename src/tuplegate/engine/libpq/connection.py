@@ -164,17 +164,19 @@ class Segment:
 
 
 _OPEN: dict[int, "Connection"] = {}
+_SOCKETS: Final = select.poll()
+"""The same, for a look at all of them at once."""
+
+
+def _forget(descriptor: int) -> None:
+    if _OPEN.pop(descriptor, None) is not None:
+        _SOCKETS.unregister(descriptor)
 
 
 def look_at_broken() -> None:
     """Wake connections whose socket is broken. The loop stops watching a socket that has an error, and a unix socket
     has one when its peer goes with something unread: whoever waits for an answer would wait for ever."""
-    if not _OPEN:
-        return
-    poll = select.poll()
-    for descriptor in _OPEN:
-        poll.register(descriptor, 0)
-    for descriptor, _ in poll.poll(0):
+    for descriptor, _ in _SOCKETS.poll(0) if _OPEN else ():
         if descriptor in _OPEN:
             # Not from here: whoever waits is resumed within the call, and this may be called by a task.
             _OPEN[descriptor].look_soon()
@@ -219,6 +221,7 @@ class Connection:
         pgconn.notice_handler = self._on_notice
         loop.add_reader(self._fd, self._on_readable)
         _OPEN[self._fd] = self
+        _SOCKETS.register(self._fd, 0)
 
     @classmethod
     async def open(cls, conninfo: str, timeout: float) -> Self:
@@ -367,7 +370,7 @@ class Connection:
         and closing are still done here."""
         assert not self._segments, "nothing is under way"
         self._stop_reading()
-        _OPEN.pop(self._fd, None)
+        _forget(self._fd)
         return self._fd
 
     def close(self, reason: str = "the connection was closed") -> None:
@@ -506,7 +509,7 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        _OPEN.pop(self._fd, None)
+        _forget(self._fd)
         if self._reading:
             self._loop.remove_reader(self._fd)
         if self._writing:

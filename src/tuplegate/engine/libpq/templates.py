@@ -27,7 +27,9 @@ _WHERE: Final = rf"where{_S}++{_EQUAL}(?:{_S}++and{_S}++{_EQUAL})*+"
 _ORDER: Final = rf"{_DOTTED}(?:{_S}++(?:asc|desc))?+"
 _TAIL: Final = rf"(?:{_S}++order{_S}++by{_S}++{_ORDER}(?:{_S}*+,{_S}*+{_ORDER})*+)?+(?:{_S}++limit{_S}++[0-9]++)?+"
 _RETURNING: Final = rf"(?:{_S}++returning{_S}++{_COLUMNS})?+"
-_SET: Final = rf"{_NAME}{_S}*+={_S}*+{_VALUE}"
+# What is added to a column stays in the text: it is computed for a row, and never before.
+_SUM: Final = rf"{_DOTTED}{_S}*+[+\-]{_S}*+[0-9]++"
+_SET: Final = rf"{_NAME}{_S}*+={_S}*+(?:{_VALUE}|{_SUM})"
 _END: Final = rf"{_S}*+;?{_S}*+"
 
 _FORM: Final = re.compile(

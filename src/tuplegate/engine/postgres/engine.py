@@ -102,7 +102,7 @@ class PostgresEngine:
         self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
         self._dumps = Dumps(connector, self._ledger.hold, secret, settings.dump_tools, settings.dumps_max)
-        self._running = self._watch.running.runs
+        self._running = self._watch.running
         self._wires = Wires(self._pools, self._watch.running, self._guard, session.fetch, settings)
         self._decider = Decider(recovery, self._guard, self._ledger)
         self._requests = Requests(
@@ -223,7 +223,7 @@ class PostgresEngine:
         run = StreamRun(pool, target, statement, shape, bounds)
         run.check_start()
         run.begin(await self._requests.take(pool, self._time() + bounds.timeout_ms / 1000))
-        self._running[run] = self._time()
+        self._running.enter(run, self._time())
         measures = self._streams
         measures.attempts += 1
         try:
@@ -232,7 +232,7 @@ class PostgresEngine:
                     stream.reached = await self.position()
                 yield stream
         finally:
-            del self._running[run]
+            del self._running.runs[run]
             observe(measures.seconds, run.elapsed_us * 1000)
 
     def stop_running(self) -> None:
@@ -281,11 +281,11 @@ class PostgresEngine:
         """Open a session whose deadline is watched."""
         deadline = self._time() + bounds.timeout_ms / 1000
         async with open(self._pools.find_pool(target), target, bounds, deadline) as session:
-            self._running[session] = self._time()
+            self._running.enter(session, self._time())
             try:
                 yield session
             finally:
-                del self._running[session]
+                del self._running.runs[session]
 
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int

@@ -49,7 +49,7 @@ class Attempts:
                     member = await self.take(pool, run.deadline, check, anew=run.anew)
                 fresh = member.is_fresh
                 run.begin(member)
-                self._runs[run] = now
+                self._running.enter(run, now)
                 measures.attempts += 1
                 try:
                     result = await run.run(now)
@@ -182,7 +182,7 @@ class Requests(Attempts):
         if left <= held.of(target.database) // 4:
             raise port.EngineBusy(f"{self._held_max - left} transactions are open in this worker already")
         now = self._time()
-        transaction = OpenTransaction(pool, target, self._decider, self._runs, id, read_only=read_only)
+        transaction = OpenTransaction(pool, target, self._decider, self._running, id, read_only=read_only)
         transaction.two_phase = self._two_phase
         await transaction.open(await self.take(pool, now + timeout_ms / 1000), now)
         return transaction

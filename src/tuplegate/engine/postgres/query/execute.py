@@ -19,22 +19,14 @@ from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import TOO_WIDE, Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, is_internal
-from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key, is_lasting
-from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, is_plain_tag, read_text
+from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key
+from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, is_plain_tag
 from tuplegate.engine.libpq.parameters import write_params, write_texts
-from tuplegate.engine.libpq.plans import (
-    ANY_NUMBER,
-    CUSTOM_PLANS,
-    Verdict,
-    ask_for_columns,
-    judge_template,
-    judge_text,
-    read_columns,
-)
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector, make_bare_result
-from tuplegate.engine.libpq.templates import Form, Template, find_form, find_template
+from tuplegate.engine.libpq.templates import Form, Template, find_template
 from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.query.preparing import drop_stale, judge, prepare, read_statement
 from tuplegate.engine.postgres.query.rules import (
     CURSORS,
     NUMBER,
@@ -57,10 +49,6 @@ from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_
 _TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
 
 # A template calls nothing.
-_TEMPLATE_READ: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.NOTHING)
-_TEMPLATE_WRITTEN: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.SEQUENCES)
-
-_NO_PARAMETERS: Final = Verdict(ANY_NUMBER)
 _COMMIT: Final = Command(b"COMMIT", begins=False)
 
 
@@ -148,7 +136,7 @@ class Execution(RepeatableRun[port.Result]):
         elif keeps and len(statement.sql) <= LENGTH_MAX:
             key = (statement.sql, ())
         kept = None if key is None else member.kept.get(key)
-        reading = self._read_text(template) if kept is None else kept.reading
+        reading = read_statement(statement, template) if kept is None else kept.reading
         self.lazy = may_commit_lazily(self.target, reading, self.pool)
         plain = reading.plain
         if not plain:
@@ -199,7 +187,7 @@ class Execution(RepeatableRun[port.Result]):
         if member.has_notices:
             self._add_notices(result, key, kept)
         if self.unjudged is not None and key is not None:
-            await self._judge(self.unjudged, key, template, now)
+            await judge(self.pool, member, self.unjudged, key, now, is_template=template is not None)
         if self.pool.position is not None:
             result.reached = await self._read_position(self.pool.position)
         self._give_back_used(result, reading, now)
@@ -209,12 +197,6 @@ class Execution(RepeatableRun[port.Result]):
         plain = reading.plain
         left = None if self.pool.must_inspect(plain, now) else reading.leftovers
         self._give_back(left, broken=plain and not is_plain_tag(result.tag), plain=plain)
-
-    def _read_text(self, template: Template | None) -> Reading:
-        statement = self.statement
-        if template is None:
-            return read_text(statement.sql, statement.keyword)
-        return _TEMPLATE_READ if statement.keyword == "select" else _TEMPLATE_WRITTEN
 
     def _explain_width(self, had_code: bool, exec_us: int) -> port.EngineFailure:
         """Say what became of a statement whose rows were too wide."""
@@ -241,10 +223,11 @@ class Execution(RepeatableRun[port.Result]):
         first: list[Command],
     ) -> KeptStatement | None:
         """Return what is prepared for the key, or will be by `first`; None where the text runs as it was sent."""
-        if kept is not None and (not kept.runs or kept.until <= now or kept.changes != self.pool.state.changes):
-            first.append(Command(b"DEALLOCATE " + kept.name, begins=False))
-            del self.member.kept[key]
-            kept = None
+        if kept is not None:
+            stale = drop_stale(self.member, self.pool.state, key, kept, now)
+            if stale:
+                first += stale
+                kept = None
         if kept is None:
             kept = self._prepare(key, template, reading, now, first)
         if kept is None or (template is not None and not kept.verdict.takes(template.values)):
@@ -256,36 +239,13 @@ class Execution(RepeatableRun[port.Result]):
         self, key: Key, template: Template | None, reading: Reading, now: float, first: list[Command]
     ) -> KeptStatement | None:
         """Prepare it. Return None where it does not come often, or is not known to mean the same later."""
-        often, changes = self.pool.state.often_seen, self.pool.state.changes
-        if not often.note(key) or not is_lasting(key[0]):
+        found = prepare(self.member, self.pool.state, self.statement, key, template, reading, now)
+        if isinstance(found, Form):
+            self.unjudged = found
             return None
-        verdict = often.recall(key, now, changes) if template is not None or self.statement.params else _NO_PARAMETERS
-        if verdict is None:
-            self.unjudged = find_form(key[0], self.statement.keyword)
-            if self.unjudged is not None:
-                return None
-            verdict = Verdict(CUSTOM_PLANS)
-            often.note_verdict(key, verdict, now, changes)
-        if not verdict.runs:
-            return None
-        kept = self.member.kept[key] = KeptStatement(reading, now, changes, verdict)
-        first.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
-        return kept
-
-    async def _judge(self, form: Form, key: Key, template: Template | None, now: float) -> None:
-        """Ask what the columns are, once the statement is through; another time, where the engine does not say."""
-        changes = self.pool.state.changes
-        try:
-            results = await self.member.run(ask_for_columns(form))
-            check(results)
-        except (ConnectionLost, port.EngineFailure):
-            return
-        except BaseException:
-            self.pool.abandon(self.member)
-            raise
-        columns = read_columns(results[-1])
-        verdict = judge_text(form, columns) if template is None else judge_template(form, template.types, columns)
-        self.pool.state.often_seen.note_verdict(key, verdict, now, changes)
+        if found is not None:
+            first.append(Command(key[0].encode(), name=found.name, types=key[1], begins=False))
+        return found
 
     async def _read_position(self, question: list[Command]) -> bytes | None:
         """Return where the engine is, now that the statement is committed; None where it does not say."""

@@ -4,6 +4,7 @@ The service can end each of them before its time. `Run.ended` says why it did, a
 the same. What may be tried several times is a `RepeatableRun`; `attempts` runs it.
 """
 
+import asyncio
 from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Generic, TypeVar
@@ -79,6 +80,12 @@ class Run:
     def is_own(self) -> bool:
         """Return whether it carries statements of the service's own, which only their deadline ends."""
         return False
+
+    @property
+    def rest(self) -> int | None:
+        """Return None while it is at a statement. While it waits for its client, return a number that is another one
+        after each statement."""
+        return None
 
     @property
     def writes(self) -> bool:
@@ -221,14 +228,33 @@ class RepeatableRun(Run, Generic[_T]):
 class Running:
     """The runs of this moment, with the time of their start, and how many were answered so far."""
 
-    __slots__ = ("runs", "served")
+    __slots__ = ("_entered", "_is_awaited", "runs", "served")
 
     def __init__(self) -> None:
         self.runs: dict[Run, float] = {}
         self.served = 0
+        self._entered = asyncio.Event()
+        self._is_awaited = False
+
+    def enter(self, run: Run, now: float) -> None:
+        """Add a run; whoever adds it takes it out of `runs` again."""
+        self.runs[run] = now
+        if self._is_awaited:
+            self._is_awaited = False
+            self._entered.set()
+
+    async def wait_for_some(self) -> None:
+        """Return when something runs."""
+        while not self.runs:
+            self._is_awaited = True
+            self._entered.clear()
+            await self._entered.wait()
 
     def find_late(self, now: float) -> list[Run]:
         return [run for run in self.runs if run.ended is None and run.deadline < now]
+
+    def find_writing(self) -> list[Run]:
+        return [run for run in self.runs if run.ended is None and run.writes]
 
     def stop(self) -> None:
         """Cancel everything, but for what is being committed."""

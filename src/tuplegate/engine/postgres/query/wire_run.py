@@ -296,7 +296,7 @@ class WireRun(Run):
 
     def _enter(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._running.runs[self] = now
+        self._running.enter(self, now)
         self._life_ends = now + self._life_s
         self.begun = self.member.meter.begun
         self._outlived = False

@@ -22,6 +22,7 @@ from tuplegate.engine.postgres.replication.found_server import FoundServer, Repl
 from tuplegate.engine.postgres.replication.seeker import ANSWER_S, ROUND_S, SILENT, Answer, Seeker, choose_newest
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import VERIFY, Expected, Unfit, check_connection
+from tuplegate.keeping import compute_pause_s
 
 _log: Final = structlog.get_logger()
 _C = TypeVar("_C", bound=Connection)
@@ -212,7 +213,7 @@ class Primary:
                 self._look_around()
                 self._doubted.clear()
                 try:
-                    async with asyncio.timeout(_LOOK_EVERY_S):
+                    async with asyncio.timeout(compute_pause_s(_LOOK_EVERY_S)):
                         await self._doubted.wait()
                 except TimeoutError:
                     pass

@@ -242,7 +242,7 @@ class Replica:
         pool.check()
         run = StreamRun(pool, target, statement, shape, bounds)
         run.begin(await self._attempts.take(pool, deadline, partial(self._check_reached, after)))
-        self.running.runs[run] = asyncio.get_running_loop().time()
+        self.running.enter(run, asyncio.get_running_loop().time())
         try:
             async with open_stream(run, self._measures, attempts_max=1) as stream:
                 await self._look(deadline)

@@ -20,6 +20,7 @@ from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnecto
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.query.run import Run, Running, Why
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, DISK_SHORT, FREEING, TAKING, SizeWatch
+from tuplegate.keeping import tick
 
 _log = structlog.get_logger()
 
@@ -62,7 +63,7 @@ class DiskWatch:
             if shortage is not self.shortage:
                 self._note(shortage)
             self._gets_less = self._gets_less or (shortage > Shortage.NONE and self.free < before)
-            await asyncio.sleep(self._tick_s)
+            await tick(self._tick_s)
 
     def _note(self, shortage: Shortage) -> None:
         say = _log.error if shortage > self.shortage else _log.warning
@@ -76,7 +77,7 @@ class DiskWatch:
         """End what takes room while it gets less, for ever."""
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             while True:
-                await asyncio.sleep(self._tick_s)
+                await tick(self._tick_s)
                 if not self._gets_less:
                     continue
                 self._gets_less = False
@@ -114,7 +115,7 @@ class DiskWatch:
     async def checkpoint(self) -> None:
         """Let the engine give back its log while there is little room, for ever."""
         while True:
-            await asyncio.sleep(_TICK_S)
+            await tick(_TICK_S)
             if self.shortage is Shortage.NONE:
                 continue
             try:

@@ -14,6 +14,8 @@ from tuplegate.keeping import tick
 _log = structlog.get_logger()
 
 _TICK_S = 0.25
+_RESTING_TICK_S = 1.0
+"""How often it counts while everything that is old waits for its client, and the tables are not a quarter full."""
 _BANNED_S = 10.0
 """How long a database takes no statement after one of its statements has locked what all databases share."""
 
@@ -30,6 +32,10 @@ class LockWatch:
         """Of databases, by their numbers in the engine."""
         self._crowded: set[str] = set()
         self._banned_until: dict[str, float] = {}
+        self._rests: dict[Run, int | None] = {}
+        """What waited for its client when the locks were counted last, and after which statement."""
+        self._counted_at = -_RESTING_TICK_S
+        self._has_room = False
         self._time = asyncio.get_running_loop().time
 
     async def begin(self) -> None:
@@ -40,6 +46,8 @@ class LockWatch:
         """Looks while a statement runs that is not a short one: only then are there many locks, or old ones."""
         banned_until = self._banned_until
         while True:
+            if not self._crowded:
+                await self._running.wait_for_some()
             await tick(_TICK_S)
             now = self._time()
             running = {
@@ -49,6 +57,10 @@ class LockWatch:
             }
             if not running and not self._crowded:
                 continue
+            rests = {run: run.rest for run in running.values()}
+            if self._may_wait(rests, now):
+                continue
+            self._rests, self._counted_at = rests, now
             try:
                 rows = await self._session.fetch(HELD_SQL)
                 self._end_reaching(rows, running, banned_until)
@@ -57,6 +69,7 @@ class LockWatch:
                 continue  # it is asked again in a moment
             since = {process: self._running.runs[run] for process, run in running.items() if run in self._running.runs}
             verdict = judge(held, since, self._capacity)
+            self._has_room = sum(entry.count for entry in held) < self._capacity // 4
             self._crowded = verdict.crowded | {database for database, until in banned_until.items() if until > now}
             for database, state in self._pools.states.items():
                 state.is_crowded = database in self._crowded
@@ -69,6 +82,12 @@ class LockWatch:
                     run.end(Why.LOCKS)
                 else:
                     run.end_oldest()
+
+    def _may_wait(self, rests: dict[Run, int | None], now: float) -> bool:
+        """Return whether to count later: what is old has got no lock since, and what is short has left few behind."""
+        if not self._has_room or self._crowded or now - self._counted_at >= _RESTING_TICK_S - _TICK_S / 2:
+            return False
+        return all(rest is not None and self._rests.get(run) == rest for run, rest in rests.items())
 
     def _end_reaching(
         self, rows: list[tuple[str | None, ...]], running: dict[int, Run], banned_until: dict[str, float]

@@ -27,7 +27,7 @@ from tuplegate.keeping import Work, keep, tick
 _log = structlog.get_logger()
 
 _DEADLINE_TICK_S = 0.02
-_IDLE_TICK_S = 0.1
+_LOOK_TICK_S = 0.25
 _PLACEMENT_TICK_S, _PLACEMENT_SOON_S = 0.25, 0.05
 _SIZES_TICK_S = 1.0
 
@@ -51,7 +51,12 @@ class Watch:
         self._tasks = [keep(name, watch) for name, watch in self._works().items()]
 
     def _works(self) -> dict[str, Work]:
-        return {"idle_connections": self._sweep, "deadlines": self._watch_deadlines, "locks": self._locks.watch}
+        return {
+            "idle_connections": self._sweep,
+            "deadlines": self._watch_deadlines,
+            "connections": self._watch_connections,
+            "locks": self._locks.watch,
+        }
 
     async def end(self) -> None:
         for task in self._tasks:
@@ -67,8 +72,19 @@ class Watch:
     async def _watch_deadlines(self) -> None:
         """One look at all running statements costs less than a timer for each of them."""
         while True:
-            await tick(_DEADLINE_TICK_S if self.running.runs else _IDLE_TICK_S)
+            await self.running.wait_for_some()
+            await tick(_DEADLINE_TICK_S)
             self._end_late(self._time())
+
+    async def _watch_connections(self) -> None:
+        """Look at all connections, and at what waits for one while nothing runs. The process wakes then anyway."""
+        while True:
+            await tick(_LOOK_TICK_S)
+            self._look(self._time())
+
+    def _look(self, now: float) -> None:
+        if not self.running.runs:
+            self._end_late(now)
 
     def _end_late(self, now: float) -> None:
         for run in self.running.find_late(now):
@@ -111,11 +127,14 @@ class PrimaryWatch(Watch):
                 works["checkpoints"] = self.disk.checkpoint
         return works
 
-    def _end_late(self, now: float) -> None:
+    def _look(self, now: float) -> None:
         self.begin_rate.sample(now, self._guard.begun)
         look_at_broken()
+        super()._look(now)
+
+    def _end_late(self, now: float) -> None:
         super()._end_late(now)
-        for run in [run for run in self.running.runs if run.ended is None and run.writes]:
+        for run in self.running.find_writing():
             if self._guard.has_outlived(run.begun):
                 self._guard.ended += 1
                 run.end(Why.OUTLIVED)
@@ -153,7 +172,7 @@ class PrimaryWatch(Watch):
         pause = _PLACEMENT_TICK_S
         while self._placement.active:
             before, started = self.running.served, self._time()
-            await asyncio.sleep(pause)
+            await tick(pause)
             processes = [process for pool in self._pools.all() for process in pool.processes]
             placed = self._placement.update(self.running.served - before, self._time() - started, processes)
             pause = _PLACEMENT_TICK_S if placed or not self.running.runs else _PLACEMENT_SOON_S

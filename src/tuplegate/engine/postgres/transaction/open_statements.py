@@ -23,7 +23,7 @@ from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, join_results
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import CURSORS, SNAPSHOT, begin, changes_types, chunk_rows
-from tuplegate.engine.postgres.query.run import STREAM_IT, Run, Why, explain_width
+from tuplegate.engine.postgres.query.run import STREAM_IT, Running, Why, explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
 from tuplegate.engine.postgres.transaction.end_reasons import REASONS
@@ -43,8 +43,8 @@ _SAVEPOINTS: Final = frozenset({"savepoint", "release", "rollback"})
 
 # size: it carries what its statements have left, from one request to the next.
 class OpenStatements(TransactionRun):
-    """Fills the port's protocol, but for the commit. `runs` are the runs that the engine watches; it is one of them
-    until it is over.
+    """Fills the port's protocol, but for the commit. `running` is what the engine watches; it is one of them until
+    it is over.
 
     `_waiting` is still to be sent in front of the next statement; `_must_speak`: so is what sets the encoding again,
     which a stream may have changed. `_left`, `_forgets_types` and `_notifies` are about all statements so far.
@@ -54,18 +54,19 @@ class OpenStatements(TransactionRun):
 
     __slots__ = (
         "_cancelling", "_forgets_types", "_has_written", "_id", "_in_doubt", "_is_ahead", "_left", "_must_speak",
-        "_notifies", "_runs", "_size_check", "_stream", "_waiting", "_wish", "is_busy", "on_over", "over",
+        "_notifies", "_running", "_size_check", "_started", "_stream", "_waiting", "_wish", "is_busy", "on_over",
+        "over",
     )  # fmt: skip
 
     def __init__(
-        self, pool: Pool, target: port.Target, decider: Decider, runs: dict[Run, float], id: str, *, read_only: bool
+        self, pool: Pool, target: port.Target, decider: Decider, running: Running, id: str, *, read_only: bool
     ) -> None:
         super().__init__(pool, target, [], _NO_SHAPE, _NO_BOUNDS, math.inf, decider)
         self.is_read_only = read_only or not target.may_write
         self.on_over: Callable[[], None] | None = None
         self.over: port.EndReason | port.Outcome | None = None
         self._id = id
-        self._runs = runs
+        self._running = running
         self._waiting: list[Command] = []
         self._must_speak = False
         self._left = Leftovers.NOTHING
@@ -75,16 +76,21 @@ class OpenStatements(TransactionRun):
         self._is_ahead = False
         self._size_check: SizeCheck | None = None
         self.is_busy = False
+        self._started = 0
         self._in_doubt = False
         self._cancelling: asyncio.Task[None] | None = None
         self._stream: InsideRun | None = None
         self._wish: port.EndReason | None = None
 
+    @property
+    def rest(self) -> int | None:
+        return None if self.is_busy else self._started
+
     async def open(self, member: Member, now: float) -> None:
         """Begin on a connection. The block opens with the first statement."""
         self.begin(member)
         self.access = port.Access.READ if self.is_read_only else port.Access.WRITE
-        self._runs[self] = now
+        self._running.enter(self, now)
         self.pool.hold()
         member.on_closed = self._see_lost
         full_at = None if self.is_read_only else self.pool.state.full_at
@@ -207,6 +213,7 @@ class OpenStatements(TransactionRun):
         self._check_open()
         assert not self.is_busy, "one at a time"
         self.is_busy = True
+        self._started += 1
         self.bounds = bounds
         self.deadline = asyncio.get_running_loop().time() + bounds.timeout_ms / 1000
 
@@ -386,7 +393,7 @@ class OpenStatements(TransactionRun):
     def _finish(self) -> None:
         """Stop watching the transaction, and stop counting it."""
         self.is_busy = False
-        del self._runs[self]
+        del self._running.runs[self]
         self.pool.end_holding()
         self._end_doubt()
         if self.on_over is not None:

@@ -221,7 +221,7 @@ class OpenTransaction(OpenStatements):
         closing = [CHECK_NOW]
         if careful and not self.is_read_only:
             closing.append(self.pool.state.ready_to_commit)
-        closing.append(self._ask_number(numbered=self._notifies, careful=careful))
+        closing += self._ask_number(numbered=self._notifies, careful=careful)
         return closing
 
     async def _see_failed_commit(self, exc: BaseException, started: int) -> BaseException:

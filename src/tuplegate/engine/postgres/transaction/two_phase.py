@@ -27,6 +27,7 @@ from tuplegate.engine.libpq.parameters import needs_describing, write_params
 from tuplegate.engine.libpq.pool import DISCARD_SEQUENCES, Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, make_bare_result
 from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.query.preparing import Preparing
 from tuplegate.engine.postgres.query.rules import CURSORS, NUMBER, begin, changes_types, chunk_rows, text_may_write
 from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, RunAgain, Why, explain_age, explain_width
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
@@ -42,6 +43,9 @@ _IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 _LOST: Final = int(pq.TransactionStatus.UNKNOWN)
 _DECIDE_S: Final = 25.0
 """How long the engine may take over a commit before its connection is given up for lost."""
+_PREPARED_LENGTH_MAX: Final = 16 * 1024
+"""Of all statements together. To look for literals takes the event loop up to half a millisecond for 1,000
+characters."""
 
 # The query of a cursor WITH HOLD runs at the commit, and can write there.
 _NUMBER_OF_HELD: Final = Command(
@@ -89,12 +93,12 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
 
     `promise` is what the client was promised, and `_promised` the same with the id that this attempt needs. Where it is
     committed in two phases, `_records` of it go together with PREPARE. `_is_clean`: what its statements left on the
-    connection was removed together with the commit.
+    connection was removed together with the commit. `_as_sent`: nothing of it runs prepared.
     """
 
     __slots__ = (
-        "_closing", "_decider", "_is_clean", "_notices", "_plain", "_promised", "_records", "_reset", "_rows",
-        "is_plain", "is_read_only", "promise", "shape", "stage", "statements", "two_phase",
+        "_as_sent", "_closing", "_decider", "_is_clean", "_notices", "_plain", "_preparing", "_promised", "_records",
+        "_reset", "_rows", "is_plain", "is_read_only", "promise", "shape", "stage", "statements", "two_phase",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +118,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         self.is_read_only = not target.may_write
         self.promise: port.Promise | None = None
         self.two_phase = False
+        self._as_sent = False
         self._plain = [is_plain(statement.sql, statement.keyword) for statement in statements]
         self.is_plain = all(self._plain)
 
@@ -127,6 +132,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         self._rows: list[RowCollector] = []
         self._closing: list[PGresult] = []
         self._notices: list[port.Notice] = []
+        self._preparing: Preparing | None = None
 
     # `writes` is False: it asks the guard itself before it prepares, when it is known whether it has written.
 
@@ -162,7 +168,12 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             raise port.Superseded("somebody else settled it first") from conflict
 
     def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
-        return self.adapt_connection(failure, fresh=fresh) or self.adapt_types(failure, self.statements)
+        if self.adapt_connection(failure, fresh=fresh):
+            return True
+        if self._preparing is not None and self._preparing.may_be_cause(failure):
+            self._as_sent = True  # so that the error speaks of the text that its writer knows, or there is none
+            return True
+        return self.adapt_types(failure, self.statements)
 
     def end(self, why: Why, full_at: int = 0) -> None:
         """Cancel it, but not what is being decided, unless its code fills the database: a deferred trigger runs while
@@ -276,14 +287,24 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             waiting = waiting[:1]
         owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
+        length = sum(len(statement.sql) for statement in self.statements)
+        if self.is_plain and not has_code and not self._as_sent and length <= _PREPARED_LENGTH_MAX:
+            self._preparing = Preparing(self.pool, self.member, asyncio.get_running_loop().time())
         for index, statement in enumerate(self.statements):
             shape = statement.shape or self.shape
-            self._rows.append(RowCollector(self.pool.encoders, self.member, shape, self.bounds, budget=budget))
-            if statement.params and (self.describe or needs_describing(statement)):
+            rows = RowCollector(self.pool.encoders, self.member, shape, self.bounds, budget=budget)
+            self._rows.append(rows)
+            is_described = bool(statement.params) and (self.describe or needs_describing(statement))
+            if is_described:
                 await self._send(waiting, owners)
                 waiting, owners = [], []
             params = await self._params(index, statement)
-            waiting.append(Command(statement.sql.encode(), params, chunk_rows(statement, self.bounds), begins=False))
+            rows_at_once = chunk_rows(statement, self.bounds)
+            if self._preparing is None or is_described:
+                waiting.append(Command(statement.sql.encode(), params, rows_at_once, begins=False))
+            else:
+                waiting += self._preparing.put(index, statement, params, rows_at_once, rows)
+                owners += [None] * (len(waiting) - len(owners) - 1)
             owners.append(index)
             if has_code or not self._plain[index]:
                 waiting.append(SPEAK_UTF8)
@@ -296,8 +317,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             owners.append(None)
         # A notification is something to commit, though the engine gives it no number before.
         numbered = self._promised is not None or any("notify" in statement.sql.lower() for statement in self.statements)
-        waiting.append(self._ask_number(numbered=numbered, careful=has_code or not self.is_plain))
-        owners.append(None)
+        waiting += self._ask_number(numbered=numbered, careful=has_code or not self.is_plain)
+        owners += [None] * (len(waiting) - len(owners))
         results = await self._send(waiting, owners)
         status = self.member.pgconn.transaction_status
         if status == _LOST:
@@ -309,13 +330,14 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         number = results[-1].get_value(0, 0)
         return int(number) if number is not None else None
 
-    def _ask_number(self, *, numbered: bool, careful: bool) -> Command:
-        """Return the command that asks for the engine's number. `numbered`: it gets one even if it wrote nothing."""
-        if self.is_read_only:
-            return NUMBER
-        if numbered:
-            return _NEW_NUMBER
-        return _NUMBER_OF_HELD if careful else NUMBER
+    def _ask_number(self, *, numbered: bool, careful: bool) -> list[Command]:
+        """Return what asks for the engine's number; the last command does. `numbered`: it gets one even if it wrote
+        nothing."""
+        if numbered and not self.is_read_only:
+            return [_NEW_NUMBER]
+        if careful and not self.is_read_only:
+            return [_NUMBER_OF_HELD]
+        return [NUMBER] if self._preparing is None else self._preparing.put_own(NUMBER)
 
     async def _find_size_check(self) -> SizeCheck | None:
         """Return the check that a transaction in a full database must pass; None where the database is not full."""
@@ -362,6 +384,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             if result.status == _ERROR:
                 raise _failure_of(result, owners[position] if position < len(owners) else None)
         check(results)
+        if self._preparing is not None:
+            self._preparing.is_in_doubt = False
         self._closing += [r for r, owner in zip(results, owners, strict=False) if owner is not None]
         assert len(self._closing) - first == sum(owner is not None for owner in owners)
         return results
@@ -425,6 +449,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         except CannotPrepare:
             self._give_back()
             raise
+        if self._preparing is not None:
+            await self._preparing.judge(noisy=bool(self._notices))
         self._give_back()
 
     async def _guarded(self, *commands: Command) -> list[PGresult]:
@@ -560,7 +586,11 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             self.pool.retire(self.member)
         elif self.ended is not None or self.member.closed:
             self.pool.abandon(self.member)
-        elif self._reset is not None or self.pool.must_inspect(plain, asyncio.get_running_loop().time()):
+        elif (
+            self._reset is not None
+            or (self._preparing is not None and self._preparing.is_in_doubt)
+            or self.pool.must_inspect(plain, asyncio.get_running_loop().time())
+        ):
             self.pool.give_back_unclean(self.member, plain=plain)
         else:
             self.pool.give_back(self.member, Leftovers.NOTHING if self._is_clean else self._find_left())

@@ -1,0 +1,189 @@
+"""Puts statements to the engine prepared, where they come often and mean the same that way (see `kept` and `plans`).
+
+A statement that is to be prepared is prepared in the write that runs it first. Whether it may be is asked of the engine
+once it is through.
+"""
+
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connection import Command, ConnectionLost
+from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.kept import KEPT_MAX, LENGTH_MAX, KeptStatement, Key, is_lasting
+from tuplegate.engine.libpq.leftovers import Leftovers, Reading, read_text
+from tuplegate.engine.libpq.plans import (
+    ANY_NUMBER,
+    CUSTOM_PLANS,
+    Verdict,
+    ask_for_columns,
+    judge_template,
+    judge_text,
+    read_columns,
+)
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.rows import RowCollector
+from tuplegate.engine.libpq.templates import Form, Template, find_form, find_template
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.safety.database_state import DatabaseState
+
+_NO_PARAMETERS: Final = Verdict(ANY_NUMBER)
+_READ: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.NOTHING)
+_WRITTEN: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.SEQUENCES)
+
+
+def read_statement(statement: port.Statement, template: Template | None) -> Reading:
+    """Return what the text can leave behind; that of a template, whatever its literals are."""
+    if template is None:
+        return read_text(statement.sql, statement.keyword)
+    return _READ if statement.keyword == "select" else _WRITTEN
+
+
+def drop_stale(member: Member, state: DatabaseState, key: Key, kept: KeptStatement, now: float) -> list[Command]:
+    """Forget what must be prepared anew; return the command for that, if it must."""
+    if kept.runs and kept.until > now and kept.changes == state.changes:
+        return []
+    del member.kept[key]
+    return [Command(b"DEALLOCATE " + kept.name, begins=False)]
+
+
+def prepare(
+    member: Member,
+    state: DatabaseState,
+    statement: port.Statement,
+    key: Key,
+    template: Template | None,
+    reading: Reading,
+    now: float,
+) -> KeptStatement | Form | None:
+    """Note a statement that is to be prepared. Return a form where its columns must be judged first, and None where it
+    does not come often, or is not known to mean the same later."""
+    often, changes = state.often_seen, state.changes
+    if not often.note(key) or not is_lasting(key[0]):
+        return None
+    verdict = often.recall(key, now, changes) if template is not None or statement.params else _NO_PARAMETERS
+    if verdict is None:
+        form = find_form(key[0], statement.keyword)
+        if form is not None:
+            return form
+        verdict = Verdict(CUSTOM_PLANS)
+        often.note_verdict(key, verdict, now, changes)
+    if not verdict.runs:
+        return None
+    kept = member.kept[key] = KeptStatement(reading, now, changes, verdict)
+    return kept
+
+
+async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *, is_template: bool) -> None:
+    """Ask what the columns are, once the statement is through; another time, where the engine does not say."""
+    changes = pool.state.changes
+    try:
+        results = await member.run(ask_for_columns(form))
+        check(results)
+    except (ConnectionLost, port.EngineFailure):
+        return
+    except BaseException:
+        pool.abandon(member)
+        raise
+    columns = read_columns(results[-1])
+    verdict = judge_template(form, key[1], columns) if is_template else judge_text(form, columns)
+    pool.state.often_seen.note_verdict(key, verdict, now, changes)
+
+
+class Preparing:
+    """The statements of a transaction, as far as they are prepared on its connection. All of them must be plain, in a
+    database without code.
+
+    `is_in_doubt`: one is to be prepared, or forgotten, by what is sent next; if that fails nobody knows whether it was.
+    """
+
+    __slots__ = ("_kept", "_member", "_now", "_pool", "_prepared", "_unjudged", "is_in_doubt")
+
+    def __init__(self, pool: Pool, member: Member, now: float) -> None:
+        self._pool = pool
+        self._member = member
+        self._now = now
+        self._kept: list[tuple[Key, KeptStatement]] = []
+        self._unjudged: dict[Key, tuple[Form, bool]] = {}
+        self._prepared: set[int | None] = {None}
+        self.is_in_doubt = False
+
+    def put(
+        self,
+        index: int,
+        statement: port.Statement,
+        params: list[bytes | None] | None,
+        chunk_rows: int,
+        rows: RowCollector,
+    ) -> list[Command]:
+        """Return what runs the statement with that index; it is the last of the commands."""
+        as_sent = Command(statement.sql.encode(), params, chunk_rows, begins=False)
+        template = None if statement.params else find_template(statement.sql, statement.keyword)
+        if template is None and len(statement.sql) > LENGTH_MAX:
+            return [as_sent]
+        key: Key = (statement.sql, ()) if template is None else (template.text, template.types)
+        commands: list[Command] = []
+        kept = self._find_fresh(key, commands)
+        if kept is None and len(self._member.kept) <= KEPT_MAX:
+            kept = self._prepare(statement, key, template, commands)
+        if kept is None or (template is not None and not kept.verdict.takes(template.values)):
+            return [*commands, as_sent]
+        kept.runs -= 1
+        self._kept.append((key, kept))
+        self._prepared.add(index)
+        rows.expect(kept)
+        values = params if template is None else template.values
+        return [*commands, Command(b"", values, chunk_rows, name=kept.name, begins=False)]
+
+    def put_own(self, command: Command) -> list[Command]:
+        """Return what runs a command of the service's own, which has no parameters. It is the last of the commands."""
+        key: Key = (command.sql.decode(), ())
+        commands: list[Command] = []
+        kept = self._find_fresh(key, commands)
+        if kept is None:
+            kept = self._member.kept[key] = KeptStatement(_READ, self._now, self._pool.state.changes, _NO_PARAMETERS)
+            self._name(key, kept, commands)
+        return [*commands, Command(b"", name=kept.name, begins=False)]
+
+    def may_be_cause(self, failure: port.StatementFailed) -> bool:
+        """Return whether the text may be right, and be wrong only as it is prepared; or the other way round."""
+        return failure.never_ran and failure.statement in self._prepared
+
+    def _find_fresh(self, key: Key, commands: list[Command]) -> KeptStatement | None:
+        """Return what is prepared; forget what must be prepared anew."""
+        kept = self._member.kept.get(key)
+        if kept is None:
+            return None
+        stale = drop_stale(self._member, self._pool.state, key, kept, self._now)
+        if not stale:
+            return kept
+        self.is_in_doubt = True
+        commands += stale
+        return None
+
+    def _prepare(
+        self, statement: port.Statement, key: Key, template: Template | None, commands: list[Command]
+    ) -> KeptStatement | None:
+        reading = read_statement(statement, template)
+        found = prepare(self._member, self._pool.state, statement, key, template, reading, self._now)
+        if isinstance(found, Form):
+            self._unjudged[key] = (found, template is not None)
+            return None
+        if found is not None:
+            self._name(key, found, commands)
+        return found
+
+    def _name(self, key: Key, kept: KeptStatement, commands: list[Command]) -> None:
+        self.is_in_doubt = True
+        commands.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
+
+    async def judge(self, *, noisy: bool) -> None:
+        """Judge what comes often, when the transaction is over. What gave notices is not kept prepared: it would give
+        them only when it is planned."""
+        if noisy:
+            for key, kept in self._kept:
+                self._pool.state.often_seen.note_noise(key)
+                kept.runs = 0
+        for key, (form, is_template) in self._unjudged.items():
+            if self._member.closed:
+                return
+            await judge(self._pool, self._member, form, key, self._now, is_template=is_template)

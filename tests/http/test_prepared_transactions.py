@@ -1,0 +1,161 @@
+"""Statements that come often are kept prepared, also in transactions: the answers stay what they are without it.
+
+A comment in a text keeps it from being taken for a template, so that the two ways can be compared.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.control import Organization
+from tests.inside import wait_until
+from tests.metrics import scrape
+from tests.service import Service, Sql
+from tuplegate.engine.libpq.kept import KEPT_MAX
+
+OFTEN = 8
+"""Often enough for the engine to have planned it for any value."""
+
+
+@pytest.fixture(scope="module")
+def tenant(service: Service, organization: Organization) -> str:
+    """The engine's name of a database without any code: only there is anything kept."""
+    with psycopg.connect(service.conninfo("tuplegate")) as connection:
+        rows = connection.execute("select engine_name from database where organization = %s", (organization.id,))
+        [(name,)] = rows.fetchall()
+    return str(name)
+
+
+@pytest.fixture(scope="module")
+def data(organization: Organization, tenant: str) -> Sql:
+    sql = organization.control.sql()
+    sql("create table account (id int primary key, n bigint not null, name text)")
+    sql("insert into account select g, 0, 'name ' || g from generate_series(1, 100) g")
+    sql("create table entry (account int, amount int)")
+    return sql
+
+
+@pytest.fixture
+def engine(service: Service, tenant: str) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
+    with psycopg.connect(service.conninfo(tenant), autocommit=True) as opened:
+        yield opened
+
+
+def run(sql: Sql, *statements: Any) -> Any:
+    """Return the answer to a transaction, without what is another each time."""
+    body = sql.client.post("/v1/transaction", json={"statements": list(statements)}).json()
+    return {name: value for name, value in body.items() if name not in ("timings", "request_id", "transaction_id")}
+
+
+def move(id: int) -> tuple[str, str]:
+    return f"update account set n = n + 1 where id = {id}", f"insert into entry values ({id}, 1)"
+
+
+def test_what_comes_often_is_prepared(data: Sql, engine: "psycopg.Connection[tuple[Any, ...]]") -> None:
+    """And nothing is lost of what it does."""
+    for id in range(1, OFTEN):
+        assert run(data, *move(id))["affected_rows"] == 2
+
+    def is_waiting() -> bool:
+        rows = engine.execute("select query from pg_stat_activity where wait_event_type = 'Lock'")
+        return ("update account set n = n + 1 where id = $1",) in rows.fetchall()
+
+    with ThreadPoolExecutor(1) as thread:
+        with engine.transaction():
+            engine.execute("select from account where id = 50 for update")
+            moving = thread.submit(run, data, *move(50))
+            with psycopg.connect(engine.info.dsn, autocommit=True) as engine:  # the other one is in its transaction
+                wait_until(is_waiting)
+        assert moving.result()["success"]
+    assert data.value("select count(*) from entry") == OFTEN
+    assert data.value("select sum(n) from account") == OFTEN
+
+
+def test_an_error_speaks_of_the_text_as_it_was_sent(data: Sql) -> None:
+    """Where in which statement it is, whatever was prepared before."""
+    data("create table short (id int, gone int)")
+    good, bad = "select id from short where id = 1", "select gone from short where id = 1"
+    for _ in range(OFTEN):
+        assert run(data, good, bad)["success"]
+    data("alter table short drop gone")
+    expected = run(data, good, f"{bad} /* as it stands */")
+    assert expected["error"]["statement"] == 1
+    assert expected["error"]["position"] is not None
+    for _ in range(2):
+        assert run(data, good, bad) == expected
+
+
+def test_what_was_never_prepared_is_not_run_again(data: Sql) -> None:
+    """Nor is what ran before it, however often that comes: it would draw its numbers twice."""
+    data("create table numbered (id serial, n int)")
+    for number in range(1, OFTEN):
+        assert run(data, "insert into numbered (n) values (1)", f"select wrong_{number}")["error"]["statement"] == 1
+    assert data.value("select nextval('numbered_id_seq')") == OFTEN
+
+
+@pytest.mark.parametrize("change", ["add more int default 7", "drop word", "alter word type int using 5"])
+def test_a_table_that_changes_is_seen_as_it_is(
+    data: Sql, engine: "psycopg.Connection[tuple[Any, ...]]", change: str
+) -> None:
+    """Also where the service does not hear of the change."""
+    data("drop table if exists changing")
+    data("create table changing (id int, word text)")
+    data("insert into changing values (1, 'one')")
+    text = "select * from changing where id = 1"
+    for _ in range(OFTEN):
+        assert run(data, text, *move(1))["results"][0]["rows"] == [{"id": 1, "word": "one"}]
+    engine.execute(f"alter table changing {change}")
+    expected = run(data, f"{text} /* as it stands */", *move(1))
+    for _ in range(OFTEN):
+        assert run(data, text, *move(1))["results"] == expected["results"]
+
+
+def test_a_transaction_that_fails_leaves_nothing_half_prepared(data: Sql, service: Service) -> None:
+    """What comes behind the failure is not prepared then, and is the next time: nothing is tried twice."""
+    data("create table unique_one (id int primary key)")
+    before = scrape(service).value("attempts_total", kind="transaction")
+    for number in range(3 * OFTEN):
+        text = f"select count(*) as n, {number // 3} as number from unique_one"
+        failed = run(data, "insert into unique_one values (1)", "insert into unique_one values (1)", text)
+        assert failed["error"]["sqlstate"] == "23505", failed
+        assert failed["error"]["statement"] == 1
+        assert run(data, text)["results"][0]["rows"] == [{"n": 0, "number": number // 3}]
+    assert scrape(service).value("attempts_total", kind="transaction") - before == 2 * 3 * OFTEN
+
+
+def test_a_notice_comes_each_time(data: Sql) -> None:
+    """Some come from parsing, and what is prepared is not parsed again: nor is it by a transaction, then."""
+    name = "n" * 70
+    for text in (f"select 1 as {name}", f"select id as {name} from account where id = 1"):
+        for _ in range(OFTEN):
+            assert run(data, text)["success"]
+        for _ in range(OFTEN):
+            assert len(data(text)["notices"]) == 1
+
+
+def test_one_text_many_times_in_one_transaction(data: Sql) -> None:
+    """With parameters that the engine plans for each time, and with literals."""
+    for _ in range(3):
+        texts = [{"sql": "select $1::int + 1 as n, $2::varchar(2) as t", "params": [n, f"{n}"]} for n in range(OFTEN)]
+        results = run(data, *texts, *(f"select id from account where id = {n}" for n in range(1, OFTEN)))["results"]
+        assert [result["rows"] for result in results[:OFTEN]] == [[{"n": n + 1, "t": str(n)}] for n in range(OFTEN)]
+        assert [result["rows"] for result in results[OFTEN:]] == [[{"id": n}] for n in range(1, OFTEN)]
+
+
+def test_more_texts_than_are_kept(data: Sql) -> None:
+    texts = [f"select {n} as n" for n in range(2 * KEPT_MAX)]
+    for _ in range(OFTEN):
+        results = run(data, *texts)["results"]
+        assert [result["rows"][0]["n"] for result in results] == list(range(2 * KEPT_MAX))
+    assert run(data, *move(1))["success"]
+
+
+def test_what_is_kept_is_not_seen(data: Sql) -> None:
+    for _ in range(OFTEN):
+        assert run(data, *move(2))["success"]
+    look = "select count(*) as n from pg_prepared_statements"
+    assert run(data, look, *move(2))["results"][0]["rows"] == [{"n": 0}]
+    assert data.value(look) == 0
