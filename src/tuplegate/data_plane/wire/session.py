@@ -1,4 +1,4 @@
-"""One client: its start-up, and then its bytes to the engine and back.
+"""One client: its bytes to the engine and back.
 
 A statement that may not run is replaced by one that the engine itself refuses, and the engine's error by ours. So the
 error comes in its place among the answers, a transaction that is open fails with it, and what follows up to the next
@@ -16,7 +16,6 @@ from tuplegate.data_plane.wire.admission import WireAdmission, WireCounts
 from tuplegate.data_plane.wire.dumps import replace_question
 from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow, Parts
 from tuplegate.data_plane.wire.messages import (
-    ASK_PASSWORD,
     BIND,
     BOUND,
     CLOSE,
@@ -26,10 +25,8 @@ from tuplegate.data_plane.wire.messages import (
     ERROR,
     EXECUTE,
     FUNCTION,
-    NO,
     PARSE,
     PARSED,
-    PASSWORD,
     QUERY,
     READY,
     SYNC,
@@ -39,28 +36,16 @@ from tuplegate.data_plane.wire.messages import (
     read_fields,
     write_execute,
     write_message,
-    write_negotiation,
     write_query,
     write_run,
 )
 from tuplegate.data_plane.wire.own_statements import LEAVE_SERIALIZABLE, OwnStatements, return_to
 from tuplegate.data_plane.wire.prepared_names import PreparedNames
-from tuplegate.data_plane.wire.startup import (
-    PACKET_MAX,
-    PASSWORD_MAX,
-    AskEncryption,
-    CancelRequest,
-    Startup,
-    check_length,
-    read_packet,
-)
 from tuplegate.data_plane.wire.texts import Judged, judge_text
 from tuplegate.engine import port
-from tuplegate.http.exchange import ClientGone, Counts
+from tuplegate.http.exchange import Counts
 from tuplegate.http.websocket import WebSocketConnection
 
-_ASKS_MAX: Final = 2
-"""How often a client may ask for encryption: once for each kind."""
 _REFUSED: Final = b"tuplegate_refused_"
 _REFUSED_DIGITS: Final = 32
 _AT_ONCE: Final = 128
@@ -71,46 +56,6 @@ _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run B
 _BEGINS: Final = (QUERY, PARSE, BIND, FUNCTION)
 _NOT_BEHIND: Final = "behind VACUUM, ANALYZE, CLUSTER and REINDEX nothing else runs up to the next Sync"
 _NOT_SET_BACK: Final = "after a statement that works in steps, the session could not be set back to its isolation level"
-
-
-class StartupReader:
-    """Reads what a client sends at the start, however it is cut into frames."""
-
-    def __init__(self, websocket: WebSocketConnection) -> None:
-        self._websocket = websocket
-        self._buffer = b""
-
-    async def read_first(self) -> CancelRequest | Startup:
-        """Return what the client wants. Whoever asks for encryption is told that there is none inside of this."""
-        for _ in range(_ASKS_MAX + 1):
-            length = struct.unpack(">i", await self._take(4))[0]
-            packet = read_packet(await self._take(check_length(length, 8, PACKET_MAX, "the start-up packet") - 4))
-            if not isinstance(packet, AskEncryption):
-                return packet
-            await self._websocket.send(NO)
-        raise WireError("08P01", "encryption was asked for again and again; there is none inside of a WebSocket")
-
-    async def ask_password(self, startup: Startup) -> bytes:
-        negotiation = write_negotiation(startup.unknown) if startup.must_negotiate else b""
-        await self._websocket.send(negotiation + ASK_PASSWORD)
-        kind, length = struct.unpack(">Bi", await self._take(5))
-        if kind != PASSWORD:
-            raise WireError("08P01", f"a message with the password was expected, not one of type {chr(kind)!r}")
-        body = await self._take(check_length(length, 5, PASSWORD_MAX, "the message with the password") - 4)
-        return body.rstrip(b"\0")
-
-    async def _take(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            data = await self._websocket.receive()
-            if not data:
-                raise ClientGone
-            self._buffer += data
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
-
-    def take_rest(self) -> bytes:
-        rest, self._buffer = self._buffer, b""
-        return rest
 
 
 # size: both directions share what is known of the connection.
