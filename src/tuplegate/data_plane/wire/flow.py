@@ -66,6 +66,21 @@ class Flow:
         return self._is_open or self._has_asked
 
     @property
+    def is_open(self) -> bool:
+        """Return whether messages were sent after the last Sync that need one."""
+        return self._is_open
+
+    @property
+    def has_executed(self) -> bool:
+        """Return whether one of them was an Execute."""
+        return self._has_executed
+
+    @property
+    def has_asked(self) -> bool:
+        """Return whether something is not answered that the engine answers with ReadyForQuery."""
+        return self._has_asked
+
+    @property
     def _has_asked(self) -> bool:
         return len(self._asked) > self._ends
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Final
 
 from tuplegate.data_plane.wire.messages import BIND, DESCRIBE, PARSE, WireError
-from tuplegate.data_plane.wire.texts import Judged
+from tuplegate.data_plane.wire.texts import Judged, judge_text
 
 _NAMES_MAX: Final = 100
 _NAME: Final = re.compile(rb"[A-Za-z0-9_.:$-]{0,60}")
 """The engine cuts names to 63 bytes."""
-_ANY: Final = Judged(1, is_code=True, has_steps=False, more=0, is_alone=True, only_ends=False)
+_ANY: Final = judge_text(b"do")
 """Of what can be anything: it is run as code is."""
 _BETWEEN: Final = frozenset({PARSE, BIND, DESCRIBE, ord("H")})
 """Messages that run nothing; the last is Flush."""

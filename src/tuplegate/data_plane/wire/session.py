@@ -5,6 +5,7 @@ error comes in its place among the answers, a transaction that is open fails wit
 Sync is skipped, all as PostgreSQL does it.
 """
 
+# size: both directions share what is known of the connection
 import asyncio
 import secrets
 import struct
@@ -15,11 +16,14 @@ from tuplegate.admission.identity import Identity
 from tuplegate.data_plane.wire.admission import WireAdmission, WireCounts
 from tuplegate.data_plane.wire.dumps import replace_question
 from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow, Parts
+from tuplegate.data_plane.wire.listening import UNLISTEN, Listening, Place
 from tuplegate.data_plane.wire.messages import (
     BIND,
     BOUND,
     CLOSE,
     CLOSED,
+    COPY_DONE,
+    COPY_FAIL,
     COPY_IN,
     DESCRIBE,
     ERROR,
@@ -50,12 +54,17 @@ _REFUSED: Final = b"tuplegate_refused_"
 _REFUSED_DIGITS: Final = 32
 _AT_ONCE: Final = 128
 """Messages that are judged before others get a turn."""
-_LISTENING: Final = b"LISTEN\0"
 _NOT_LISTENING: Final = b"UNLISTEN\0"
+_NOTHING: Final = b"UNLISTEN tuplegate"
+"""Does nothing, in a session that listens: nobody listens to that."""
+_UNLISTENS: Final = (UNLISTEN,)
+_ENDED: Final = (b"COMMIT\0", b"ROLLBACK\0")
 _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."
 _BEGINS: Final = (QUERY, PARSE, BIND, FUNCTION)
+_PARTS: Final = (PARSE, BIND, DESCRIBE, EXECUTE, CLOSE)
 _NOT_BEHIND: Final = "behind VACUUM, ANALYZE, CLUSTER and REINDEX nothing else runs up to the next Sync"
-_NOT_SET_BACK: Final = "after a statement that works in steps, the session could not be set back to its isolation level"
+_NOT_SET_BACK: Final = "after a statement, the session could not be brought back to how it must wait for the next one"
+_AFTER_SYNC: Final = "a statement that ends a transaction was prepared behind a Sync whose answer is still to come"
 
 
 # size: both directions share what is known of the connection.
@@ -84,8 +93,9 @@ class WireConnection:
         self._client = ClientMessages(bytes_max)
         self._engine = EngineMessages(self._look)
         self._own_name = b"tuplegate_" + secrets.token_hex(8).encode()
-        self._nothing = b"UNLISTEN tuplegate_" + secrets.token_hex(8).encode()
-        """A statement that does nothing: nobody listens to that. Code can read it, so the name serves nothing else."""
+        self._listening = Listening()
+        self._level: OwnStatements | None = None
+        """What tells the level of a session that listens, and has set it aside."""
         self._refused: dict[bytes, bytes] = {}
         """What the client is told, by the name that the engine refuses."""
         self._is_skipping = False
@@ -100,6 +110,17 @@ class WireConnection:
         """Statements of the service's own that are not answered."""
         self._behind: tuple[bytes, ...] = ()
         """What is to be sent behind the client's statement: some of them."""
+        self._must_unlisten = False
+        """The connection ends if the text that runs does not come to its UNLISTEN."""
+        self._began_in = IDLE
+        """The status in which the present unit began; 0 where that was not known."""
+        self._has_failed = self._has_ended = False
+        """Since the last ReadyForQuery something has failed, or a transaction has ended."""
+        self._is_told = self._may_still_listen = False
+        """The engine side knows that the session may listen; and that it may after what runs now."""
+        self._hides_next = False
+        """The next answer to an Execute is to one of the service's own."""
+        self._settled: asyncio.Future[None] | None = None
         self._has_last_word = self._is_leaving = False
         self._ending: WireError | None = None
         self._ended = asyncio.Event()
@@ -190,54 +211,172 @@ class WireConnection:
         kind = message[0]
         if self._is_skipping and kind != SYNC:
             return b""
-        if self._names.has_any:
-            self._count_parts()
         self._names.see(kind)
         try:
             if self._behind and kind in _BEGINS:
                 raise WireError("0A000", _NOT_BEHIND)
-            if kind == QUERY:
-                message = await self._judge_query(message)
-            elif kind == PARSE:
-                await self._judge_parse(message)
-            elif kind == BIND:
-                message = await self._judge_bind(message)
-            elif kind in (CLOSE, DESCRIBE, EXECUTE):
-                await self._admission.admit_part(kind)
-            elif kind == FUNCTION:
-                await self._admission.admit(1)
-            elif kind == SYNC:
-                self._is_skipping = False
-                await self._admission.admit_sync()
+            message = await self._judge_kind(kind, message)
         except WireError as refusal:
-            return self._refuse(kind, refusal) + (self._pass_sync(message) if kind == SYNC else b"")
+            refused = self._refuse(kind, refusal)
+            if kind != SYNC:
+                return refused + (self._end_unit() if kind in (QUERY, FUNCTION) else b"")
+            message = refused + message
         self._flow.sent(kind)
         self._parts.sent(kind)
-        return message + self._set_back() if self._behind and kind in (QUERY, SYNC) else message
+        return message + self._end_unit() if kind in (QUERY, SYNC, FUNCTION) else message
 
-    def _set_back(self) -> bytes:
-        """Return what sets back what was changed for a statement."""
+    async def _judge_kind(self, kind: int, message: bytes) -> bytes:
+        """Return what the engine gets for a message; raises WireError where that is nothing."""
+        if kind == SYNC:
+            self._is_skipping = False
+            await self._admission.admit_sync()
+            return self._unlisten_before_sync(message)
+        if kind in (QUERY, FUNCTION) or (kind in _PARTS and not self._flow.is_open):
+            await self._begin_unit()
+        if kind == QUERY:
+            return await self._judge_query(message)
+        if kind == FUNCTION:
+            await self._admission.admit(1)
+            self._unlisten_behind(in_block=self._is_in_block)
+        elif kind == PARSE:
+            await self._judge_parse(message)
+        elif kind == BIND:
+            message = await self._judge_bind(message)
+        elif kind in (CLOSE, DESCRIBE, EXECUTE):
+            await self._admission.admit_part(kind)
+        if kind == EXECUTE:
+            return self._unlisten_behind_execute(message)
+        if kind in (PARSE, BIND, DESCRIBE, COPY_DONE, COPY_FAIL):
+            self._listening.sent(kind)
+        return message
+
+    def _end_unit(self) -> bytes:
+        """Return what must follow a message that the engine answers with ReadyForQuery."""
         behind, self._behind = self._behind, ()
-        return self._add_own(behind, must_succeed=True)
+        if self._listening.is_on:
+            closing = self._add_own(behind + LEAVE_SERIALIZABLE, must_succeed=True)
+            self._level = self._own[-1]
+            return closing
+        return self._add_own(behind, must_succeed=True) if behind else b""
+
+    # -- listening ------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_in_block(self) -> bool:
+        """Return whether a transaction block is open, and nothing is under way that could end it."""
+        return self._flow.status == IN_BLOCK and not self._flow.has_statements
+
+    async def _begin_unit(self) -> None:
+        """See to what begins now: a text, or what comes up to the next Sync."""
+        if self._level is not None:
+            await self._return_to_level()
+        elif self._listening.can_end and self._flow.is_running:
+            await self._settle()
+        if not self._flow.is_running:
+            self._parts.begin()
+            self._engine.shows_parts = True
+        self._began_in = 0 if self._flow.has_asked else self._flow.status
+
+    async def _settle(self) -> None:
+        """Wait until all that was sent is answered, or the engine waits for rows."""
+        await self._write_judged()
+        while not self._flow.waits_for_client:
+            self._settled = asyncio.get_running_loop().create_future()
+            await self._settled
+
+    async def _return_to_level(self) -> None:
+        """Give a session that listens its level for what is sent next. The engine can read notifications at that level
+        before it, and behind it."""
+        assert self._level is not None
+        await self._write_judged()
+        level = await self._level.wait_for_any()
+        if level:  # else it was not set aside: the transaction has failed, and gives back what it has changed
+            self._link.count_begun(2)
+            statement = self._add_own(return_to(level), must_succeed=False)
+            own = self._own[-1]
+            self._tell_state()
+            await self._link.write(statement)
+            await own.wait()
+        self._level = None
+
+    def _unlisten_behind_execute(self, message: bytes) -> bytes:
+        """Return an Execute, with UNLISTEN behind it where it may have ended the transaction: the engine would read
+        notifications while it waits for the next message."""
+        listening = self._listening
+        listening.sent(EXECUTE)
+        if not listening.can_end or listening.is_on or self._behind:
+            return message
+        if not self._parts.is_exact:
+            raise WireError("0A000", _AFTER_SYNC, hint="Wait for that answer, or send it as a simple query.")
+        if self._flow.has_executed:
+            self._may_listen()
+        self._flow.sent(EXECUTE)
+        listening.put_inside()
+        if self._began_in == FAILED:
+            return message + self._run_inside(UNLISTEN)
+        # Also before it: what came earlier must not have listened when this commits, and something behind it fails.
+        return self._run_inside(UNLISTEN) + message + self._run_inside(UNLISTEN)
+
+    def _unlisten_before_sync(self, message: bytes) -> bytes:
+        began_in = self._began_in
+        place = self._listening.place_in_unit(in_block=began_in == IN_BLOCK, has_failed=began_in == FAILED)
+        if place is Place.INSIDE and self._parts.is_exact and not self._behind:
+            message = self._run_inside(UNLISTEN) + message
+        elif place is not Place.NOWHERE:
+            self._unlisten_behind(in_block=False)
+        if place is not Place.NOWHERE or not self._listening.awaits_rows:
+            self._listening.ended()
+        return message
+
+    def _unlisten_behind(self, *, in_block: bool) -> None:
+        if not in_block and not self._listening.is_on:
+            self._link.count_begun(1)
+            self._behind += _UNLISTENS
+
+    # -- texts ----------------------------------------------------------------------------------------------------
 
     async def _judge_query(self, message: bytes) -> bytes:
         text = message[5:-1]
         judged = judge_text(text)
+        self._judge_listening(judged)
         if self._is_way_out(judged):
             self._admission.count(1)
-        else:
-            await self._admission.admit(judged.begins)
-            if judged.more:
-                await self._admission.begin(judged.more)
-        if not judged.has_no_bound:
-            asked = replace_question(text)
-            return message if asked is text else write_query(asked)
+            return message
+        await self._admission.admit(judged.begins)
+        if judged.more:
+            await self._admission.begin(judged.more)
         if judged.has_steps and judged.is_alone and await self._is_idle():
             await self._leave_serializable()
+            self._unlisten_behind(in_block=False)
             return message
-        # Beside another statement it runs in one transaction, or not at all.
-        self._hidden += 1
-        return write_query(b"%b\n;%b" % (text, self._nothing))
+        in_block = self._is_in_block
+        place = self._listening.place_behind_text(judged, in_block=in_block)
+        if judged.may_end and not judged.only_ends:
+            self._may_listen()
+        if judged.copies and place is Place.BEHIND:
+            # It would come in the place of rows. Where the text does not get so far, the connection ends.
+            await self._settle()
+            self._must_unlisten = True
+            place = Place.INSIDE
+        elif place is Place.BEHIND or (judged.is_code and judged.may_end):
+            self._unlisten_behind(in_block=in_block)
+        asked = replace_question(text)
+        if judged.has_no_bound or place is Place.INSIDE:
+            # Beside another statement, code runs in one transaction, and what works in steps not at all.
+            self._hidden += 1
+            return write_query(b"%b\n;%b" % (asked, _NOTHING if self._listening.is_on else UNLISTEN))
+        return message if asked is text else write_query(asked)
+
+    def _judge_listening(self, judged: Judged) -> None:
+        self._listening.judge(judged)
+        if judged.listens:
+            self._may_listen()
+
+    def _may_listen(self) -> None:
+        """Note that the session may listen, for good or while a transaction is open that began behind another."""
+        if not self._is_told:
+            self._is_told = True
+            self._link.note_listening(True)
 
     def _is_way_out(self, judged: Judged) -> bool:
         """Return whether the text ends a transaction that has failed: whoever has no quota left must get out of it."""
@@ -246,31 +385,29 @@ class WireConnection:
     async def _judge_parse(self, message: bytes) -> None:
         name, _, rest = message[5:].partition(b"\0")
         judged = judge_text(rest.partition(b"\0")[0])
+        self._judge_listening(judged)
+        if judged.copies and self._flow.has_asked:
+            await self._settle()
         if self._is_way_out(judged):
             self._admission.waive()
         await self._admission.admit_part(PARSE)
         self._names.note_parse(name, judged)
-        if self._names.has_any:
-            self._count_parts()
-
-    def _count_parts(self) -> None:
-        """Count the parts of what begins now, so that something can be put between them."""
-        if not self._flow.is_running:
-            self._parts.begin()
-            self._engine.shows_parts = True
+        self._listening.note_parse(name, judged)
 
     async def _judge_bind(self, message: bytes) -> bytes:
         """Return the message, and before it what keeps code from committing. A cursor that is made in a block does not
         outlive it, so it matters where the cursor is made."""
         await self._admission.admit_part(BIND)
-        judged = self._names.find(message[5:].partition(b"\0")[2].partition(b"\0")[0])
+        name = message[5:].partition(b"\0")[2].partition(b"\0")[0]
+        self._listening.note_bind(name)
+        judged = self._names.find(name)
         if judged is None:
             return message
         if not judged.has_no_bound:
             await self._admission.begin(judged.more)
             return message
         # What is under way could end the block.
-        if self._flow.status == IN_BLOCK and not self._flow.has_statements:
+        if self._is_in_block:
             return message
         if self._parts.is_exact and judged.has_steps and self._flow.status == IDLE and not self._flow.has_statements:
             if not self._parts.has_bound:
@@ -278,7 +415,9 @@ class WireConnection:
                 await self._leave_serializable()
                 return message
         elif self._parts.is_exact and judged.is_code and self._link.blocks_pipelines:
-            return self._begin_block() + message
+            # Up to the next Sync what follows another statement runs in a transaction block.
+            self._flow.sent(EXECUTE)
+            return self._run_inside(_NOTHING if self._listening.is_on else UNLISTEN) + message
         raise WireError(
             "0A000",
             "with the extended protocol, VACUUM, ANALYZE, CLUSTER and REINDEX must come first behind a Sync that is"
@@ -286,12 +425,10 @@ class WireConnection:
             hint=_IN_BLOCK_HINT,
         )
 
-    def _begin_block(self) -> bytes:
-        """Return a statement that does nothing: up to the next Sync what follows it runs in a transaction block."""
-        self._hidden += 1
+    def _run_inside(self, statement: bytes) -> bytes:
+        """Return a statement of the service's own between messages of the client's."""
         self._parts.sent_own()
-        self._flow.sent(EXECUTE)
-        return write_run(self._own_name, self._nothing)
+        return write_run(self._own_name, statement)
 
     async def _is_idle(self) -> bool:
         """Return whether nothing of the client's is under way; what is the service's own is waited for."""
@@ -329,11 +466,6 @@ class WireConnection:
         self._flow.sent(EXECUTE)
         return write_execute(name)
 
-    def _pass_sync(self, message: bytes) -> bytes:
-        self._flow.sent(SYNC)
-        self._parts.sent(SYNC)
-        return message + self._set_back() if self._behind else message
-
     # -- to the client --------------------------------------------------------------------------------------------
 
     async def _pass_down(self) -> None:
@@ -368,21 +500,27 @@ class WireConnection:
     def _look(self, kind: int, message: bytes) -> bytes | None:
         """See `flow.Look`."""
         if kind in (PARSED, BOUND, CLOSED):
-            return b"" if self._parts.take(kind, hides=self._flow.hides) else None
+            is_own = self._parts.take(kind, hides=self._flow.hides)
+            self._hides_next = is_own and kind == BOUND
+            return b"" if is_own else None
         if self._flow.hides:
             return self._look_at_own(kind, message)
         if kind == READY:
             self._note_ready(message[5])
         elif kind == COPY_IN:
             self._flow.note_rows_wanted()
+            self._wake()
         elif kind == ERROR:
             self._flow.note_error()
             return self._look_at_error(message)
-        elif self._hidden and message[5:] == _NOT_LISTENING:
+        elif self._hides_next:
+            self._hides_next = False
+            return b""
+        elif message[5:] == _NOT_LISTENING and self._hidden:
             self._hidden -= 1
             return b""
-        elif message[5:] == _LISTENING:
-            self._link.note_listening()
+        elif message[5:] in _ENDED:
+            self._has_ended = True
         return None
 
     def _note_ready(self, status: int) -> None:
@@ -390,9 +528,30 @@ class WireConnection:
         self._engine.shows_rows = self._flow.hides
         self._tell_ready()
         self._parts.end()
+        self._check_unlistened(status)
+        self._wake()
         if not self._flow.is_running:
             self._refused.clear()
             self._hidden = 0
+
+    def _check_unlistened(self, status: int) -> None:
+        """End the connection where a text did not come to its UNLISTEN, or a COPY has wanted no rows."""
+        is_missing = self._must_unlisten and bool(self._hidden)
+        if self._listening.awaits_rows:
+            self._listening.ended()
+            is_missing = is_missing or not self._has_failed
+        if is_missing and status == IDLE:
+            self.end(WireError("57P01", _NOT_SET_BACK), at_once=True)
+        # A transaction that began behind another one may listen until it ends.
+        self._may_still_listen = status != IDLE and (self._has_ended or self._may_still_listen)
+        if self._is_told and not self._flow.is_running and not self._listening.is_on:
+            self._is_told = self._may_still_listen
+            self._link.note_listening(self._is_told)
+        self._must_unlisten = self._has_failed = self._has_ended = self._hides_next = False
+
+    def _wake(self) -> None:
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
 
     def _look_at_own(self, kind: int, message: bytes) -> bytes | None:
         """Take a part of the answer to a statement of the service's own. The last words of the engine are passed on."""
@@ -400,7 +559,7 @@ class WireConnection:
             own = self._own.popleft()
             failure = own.end()
             self._note_ready(message[5])
-            if failure is not None and own.must_succeed:
+            if failure is not None and own.must_succeed and message[5] != FAILED:
                 self.end(WireError("57P01", f"{_NOT_SET_BACK}: {failure.message}"), at_once=True)
         elif kind == ERROR and read_fields(message).get("V") in (b"FATAL", b"PANIC"):
             return self._look_at_error(message)
@@ -410,6 +569,11 @@ class WireConnection:
 
     def _look_at_error(self, message: bytes) -> bytes | None:
         self._usage.errors += 1
+        self._has_failed = True
+        self._hides_next = False
+        if self._has_ended and self._flow.is_open and not self._flow.has_asked and not self._listening.is_on:
+            # Code may have listened as it committed. The engine waits for a Sync now, and would read notifications.
+            self.end(WireError("57P01", _NOT_SET_BACK), at_once=True)
         fields = read_fields(message)
         text, severity = fields.get("M", b""), fields.get("V", b"ERROR").decode()
         self._has_last_word = severity in ("FATAL", "PANIC")

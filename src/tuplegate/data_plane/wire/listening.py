@@ -1,0 +1,105 @@
+"""Keeps a session from listening unseen. Pure.
+
+To read notifications is a transaction of the engine's own making, which begins whenever another session notifies, and
+takes a place among the serializable ones if the session's default is that. So a session that listens waits at
+REPEATABLE READ, and gets its own level back for each thing that its client sends (`session.py`). All others must not
+listen. Code can do so without any text that says it. So what such a session runs ends with UNLISTEN, in the same
+transaction where that is possible: then it has never listened. Otherwise it follows at once, and one more transaction
+is counted, since the engine can read notifications once before it.
+"""
+
+from enum import Enum
+from typing import Final
+
+from tuplegate.data_plane.wire.messages import COPY_DONE, COPY_FAIL, EXECUTE, WireError
+from tuplegate.data_plane.wire.texts import Judged
+
+UNLISTEN: Final = b"UNLISTEN *"
+_ONLY_COPY: Final = "beside COPY … FROM STDIN no other statement is run up to the Sync behind its rows"
+_NO_COPY: Final = "a session that listens cannot copy rows from its client"
+_NO_COPY_HINT: Final = "Use another connection for COPY … FROM STDIN."
+
+
+class Place(Enum):
+    """Where UNLISTEN is put."""
+
+    NOWHERE = "nothing was run that could listen"
+    INSIDE = "in the transaction of what it follows"
+    BEHIND = "in a transaction of its own"
+
+
+class Listening:
+    """What must be known of a session for this. `is_on`: it may listen, since its client has said so.
+
+    `can_end`: a statement was prepared that ends a transaction; what is executed can be that one, whatever its name.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.can_end = False
+        self._is_due = False
+        """Something came since the last Sync, or UNLISTEN, that can run code."""
+        self._has_executed = False
+        self._copy: bytes | None = None
+        """The name of a statement for COPY … FROM STDIN that was prepared since the last Sync."""
+        self._copy_is_bound = self._rows_have_ended = False
+
+    def judge(self, judged: Judged) -> None:
+        """See a text before it is sent. Raises WireError."""
+        self.is_on = self.is_on or judged.listens
+        if self.is_on and judged.copies:
+            raise WireError("0A000", _NO_COPY, hint=_NO_COPY_HINT)
+
+    # -- the extended protocol ------------------------------------------------------------------------------------
+
+    def note_parse(self, name: bytes, judged: Judged) -> None:
+        self.can_end = self.can_end or judged.ends
+        if judged.copies:
+            self._copy = name
+
+    def note_bind(self, name: bytes) -> None:
+        """Note a Bind. While rows are copied nothing can be sent behind it, so there is nothing else beside a COPY."""
+        if self._copy is not None:
+            if name != self._copy:
+                raise WireError("0A000", _ONLY_COPY)
+            self._copy_is_bound = True
+
+    def sent(self, kind: int) -> None:
+        """Note a message between two Syncs, but for Close."""
+        if kind in (COPY_DONE, COPY_FAIL):
+            self._rows_have_ended = True
+        else:
+            self._is_due = True
+            self._has_executed = self._has_executed or kind == EXECUTE
+
+    def place_in_unit(self, *, in_block: bool, has_failed: bool) -> Place:
+        """Return where it is put before or behind a Sync. `in_block`: all of it is in a transaction block that is
+        open; `has_failed`: and that has failed."""
+        is_due = self._is_due or (self.can_end and self._has_executed)
+        if self.is_on or not is_due or (in_block and not self.can_end) or (has_failed and not self._has_executed):
+            return Place.NOWHERE
+        if self._copy is None:
+            # A transaction may have ended before, and what follows may fail.
+            return Place.BEHIND if self.can_end else Place.INSIDE
+        return Place.BEHIND if self._rows_have_ended else Place.NOWHERE
+
+    def ended(self) -> None:
+        """Note that it was put somewhere, or that nothing is left of what could listen."""
+        self._is_due = self._has_executed = self._rows_have_ended = self._copy_is_bound = False
+        self._copy = None
+
+    def put_inside(self) -> None:
+        """Note that it was put behind an Execute, and that others may follow."""
+        self._is_due = False
+
+    @property
+    def awaits_rows(self) -> bool:
+        """Return whether a COPY was run and nothing is put behind it yet, since its rows must come first."""
+        return self._copy_is_bound
+
+    # -- a text ---------------------------------------------------------------------------------------------------
+
+    def place_behind_text(self, judged: Judged, *, in_block: bool) -> Place:
+        if self.is_on or judged.is_inert or (in_block and not judged.may_end):
+            return Place.NOWHERE
+        return Place.INSIDE if judged.takes_more or judged.is_code else Place.BEHIND
