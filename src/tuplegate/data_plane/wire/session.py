@@ -16,7 +16,7 @@ from tuplegate.admission.identity import Identity
 from tuplegate.data_plane.wire.admission import WireAdmission, WireCounts
 from tuplegate.data_plane.wire.dumps import replace_question
 from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow, Parts
-from tuplegate.data_plane.wire.listening import UNLISTEN, Listening, Place
+from tuplegate.data_plane.wire.listening import READ_ONLY, UNLISTEN, Listening, Place
 from tuplegate.data_plane.wire.messages import (
     BIND,
     BOUND,
@@ -45,7 +45,7 @@ from tuplegate.data_plane.wire.messages import (
 )
 from tuplegate.data_plane.wire.own_statements import LEAVE_SERIALIZABLE, OwnStatements, return_to
 from tuplegate.data_plane.wire.prepared_names import PreparedNames
-from tuplegate.data_plane.wire.texts import Judged, judge_text
+from tuplegate.data_plane.wire.texts import Judged, check_reads, judge_text
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts
 from tuplegate.http.websocket import WebSocketConnection
@@ -57,7 +57,8 @@ _AT_ONCE: Final = 128
 _NOT_LISTENING: Final = b"UNLISTEN\0"
 _NOTHING: Final = b"UNLISTEN tuplegate"
 """Does nothing, in a session that listens: nobody listens to that."""
-_UNLISTENS: Final = (UNLISTEN,)
+_CLOSING: Final = (UNLISTEN,)
+_CLOSING_READER: Final = (UNLISTEN, READ_ONLY)
 _ENDED: Final = (b"COMMIT\0", b"ROLLBACK\0")
 _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."
 _BEGINS: Final = (QUERY, PARSE, BIND, FUNCTION)
@@ -93,6 +94,8 @@ class WireConnection:
         self._client = ClientMessages(bytes_max)
         self._engine = EngineMessages(self._look)
         self._own_name = b"tuplegate_" + secrets.token_hex(8).encode()
+        self._closing = _CLOSING if target.may_write else _CLOSING_READER
+        """What ends each thing that is run."""
         self._listening = Listening()
         self._level: OwnStatements | None = None
         """What tells the level of a session that listens, and has set it aside."""
@@ -254,7 +257,7 @@ class WireConnection:
         """Return what must follow a message that the engine answers with ReadyForQuery."""
         behind, self._behind = self._behind, ()
         if self._listening.is_on:
-            closing = self._add_own(behind + LEAVE_SERIALIZABLE, must_succeed=True)
+            closing = self._add_own(behind + self._closing[1:] + LEAVE_SERIALIZABLE, must_succeed=True)
             self._level = self._own[-1]
             return closing
         return self._add_own(behind, must_succeed=True) if behind else b""
@@ -313,15 +316,15 @@ class WireConnection:
         self._flow.sent(EXECUTE)
         listening.put_inside()
         if self._began_in == FAILED:
-            return message + self._run_inside(UNLISTEN)
+            return message + self._run_inside(*self._closing)
         # Also before it: what came earlier must not have listened when this commits, and something behind it fails.
-        return self._run_inside(UNLISTEN) + message + self._run_inside(UNLISTEN)
+        return self._run_inside(*self._closing) + message + self._run_inside(*self._closing)
 
     def _unlisten_before_sync(self, message: bytes) -> bytes:
         began_in = self._began_in
         place = self._listening.place_in_unit(in_block=began_in == IN_BLOCK, has_failed=began_in == FAILED)
         if place is Place.INSIDE and self._parts.is_exact and not self._behind:
-            message = self._run_inside(UNLISTEN) + message
+            message = self._run_inside(*self._closing) + message
         elif place is not Place.NOWHERE:
             self._unlisten_behind(in_block=False)
         if place is not Place.NOWHERE or not self._listening.awaits_rows:
@@ -331,14 +334,13 @@ class WireConnection:
     def _unlisten_behind(self, *, in_block: bool) -> None:
         if not in_block and not self._listening.is_on:
             self._link.count_begun(1)
-            self._behind += _UNLISTENS
+            self._behind += self._closing
 
     # -- texts ----------------------------------------------------------------------------------------------------
 
     async def _judge_query(self, message: bytes) -> bytes:
         text = message[5:-1]
-        judged = judge_text(text)
-        self._judge_listening(judged)
+        judged = self._judge_text(text)
         if self._is_way_out(judged):
             self._admission.count(1)
             return message
@@ -364,8 +366,16 @@ class WireConnection:
         if judged.has_no_bound or place is Place.INSIDE:
             # Beside another statement, code runs in one transaction, and what works in steps not at all.
             self._hidden += 1
-            return write_query(b"%b\n;%b" % (asked, _NOTHING if self._listening.is_on else UNLISTEN))
+            return write_query(b"\n;".join((asked, *((_NOTHING,) if self._listening.is_on else self._closing))))
         return message if asked is text else write_query(asked)
+
+    def _judge_text(self, text: bytes) -> Judged:
+        """Raises WireError for a text that may not run."""
+        judged = judge_text(text)
+        if not self.target.may_write:
+            check_reads(text, judged)
+        self._judge_listening(judged)
+        return judged
 
     def _judge_listening(self, judged: Judged) -> None:
         self._listening.judge(judged)
@@ -384,8 +394,7 @@ class WireConnection:
 
     async def _judge_parse(self, message: bytes) -> None:
         name, _, rest = message[5:].partition(b"\0")
-        judged = judge_text(rest.partition(b"\0")[0])
-        self._judge_listening(judged)
+        judged = self._judge_text(rest.partition(b"\0")[0])
         if judged.copies and self._flow.has_asked:
             await self._settle()
         if self._is_way_out(judged):
@@ -417,7 +426,7 @@ class WireConnection:
         elif self._parts.is_exact and judged.is_code and self._link.blocks_pipelines:
             # Up to the next Sync what follows another statement runs in a transaction block.
             self._flow.sent(EXECUTE)
-            return self._run_inside(_NOTHING if self._listening.is_on else UNLISTEN) + message
+            return self._run_inside(*((_NOTHING,) if self._listening.is_on else self._closing)) + message
         raise WireError(
             "0A000",
             "with the extended protocol, VACUUM, ANALYZE, CLUSTER and REINDEX must come first behind a Sync that is"
@@ -425,10 +434,11 @@ class WireConnection:
             hint=_IN_BLOCK_HINT,
         )
 
-    def _run_inside(self, statement: bytes) -> bytes:
-        """Return a statement of the service's own between messages of the client's."""
-        self._parts.sent_own()
-        return write_run(self._own_name, statement)
+    def _run_inside(self, *statements: bytes) -> bytes:
+        """Return statements of the service's own between messages of the client's."""
+        for _ in statements:
+            self._parts.sent_own()
+        return b"".join(write_run(self._own_name, statement) for statement in statements)
 
     async def _is_idle(self) -> bool:
         """Return whether nothing of the client's is under way; what is the service's own is waited for."""
@@ -518,6 +528,7 @@ class WireConnection:
             return b""
         elif message[5:] == _NOT_LISTENING and self._hidden:
             self._hidden -= 1
+            self._hides_next = not self.target.may_write and not self._listening.is_on
             return b""
         elif message[5:] in _ENDED:
             self._has_ended = True

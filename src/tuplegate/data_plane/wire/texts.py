@@ -40,9 +40,16 @@ _PLAIN: Final = frozenset(
     {"select", "insert", "update", "delete", "merge", "with", "values", "table", "copy", "execute", "explain"}
 )
 """First words of what does the same, and fails with the same errors, alone and in front of another statement."""
-_INERT: Final = frozenset({"begin", "start", "savepoint", "set", "show", "reset", "deallocate"})
-"""First words of what runs no code, if it is alone."""
+_INERT: Final = frozenset({"begin", "start", "savepoint", "show", "reset", "deallocate"})
+"""First words of what runs no code and changes no setting to another value than at the start, if it is alone."""
 _LISTENS: Final = re.compile(rb"\blisten\b")
+_CHOOSES: Final = frozenset({"set", "begin", "start"})
+"""First words of what can make the present transaction one that writes: nothing else can before the engine has taken a
+snapshot, and nothing at all afterwards."""
+_CHOICE: Final = re.compile(rb"\b(?:set|begin|start)\b")
+_WRITES: Final = re.compile(rb"\bwrite\b|\btransaction_read_only\b|\bu&")
+_DEFAULT: Final = re.compile(rb"\s*set\s+session\s+characteristics\s[\w\s,]*;?\s*")
+"""Is about later transactions, which the service sees to."""
 _NOTHING: Final = b"; \t\n\r\f\v"
 _BEGUN_MAX: Final = 1000
 _WORD: Final = re.compile(r"[A-Za-z_]+")
@@ -55,8 +62,8 @@ class Judged:
     """`begins` is how many transactions it can begin at most. `is_code` and `has_steps`: it can begin any number,
     unless it runs inside of a block. `more` are those that it can begin behind its own. `is_alone`: the text is one
     statement and nothing else. `only_ends`: that statement ends a transaction. `ends`: the first one does. `may_end`:
-    some statement can. `is_inert`: it runs no code. `takes_more`: another statement can be put behind it. `listens` and
-    `copies`: it can have LISTEN, or COPY … FROM STDIN."""
+    some statement can. `is_inert`: it leaves nothing behind. `takes_more`: another statement can be put behind it.
+    `listens` and `copies`: it can have LISTEN, or COPY … FROM STDIN."""
 
     begins: int
     is_code: bool
@@ -110,6 +117,21 @@ def judge_text(text: bytes) -> Judged:
         listens=b"listen" in lowered and _LISTENS.search(lowered) is not None,
         copies=b"stdin" in lowered,
     )
+
+
+def check_reads(text: bytes, judged: Judged) -> None:
+    """Refuse a text of a client who may only read, if it could make a transaction write. Raises WireError."""
+    if judged.begins > 1:
+        raise WireError(
+            "0A000",
+            "with a key that may only read, nothing can follow the end of a transaction in the same text",
+            hint="Send COMMIT and ROLLBACK, and END, in texts of their own.",
+        )
+    lowered = text.lower()
+    if judged.is_alone and (first_keyword(text.decode("latin-1"))[0] not in _CHOOSES or _DEFAULT.fullmatch(lowered)):
+        return
+    if _WRITES.search(lowered) is not None and _CHOICE.search(lowered) is not None:
+        raise WireError("25006", "a key that may only read cannot make its transactions read-write")
 
 
 def _count_begun(text: bytes, lowered: bytes) -> int:
