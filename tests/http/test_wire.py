@@ -16,6 +16,7 @@ from tests.control import Organization, engine, engine_name, new_organization, w
 from tests.metrics import scrape
 from tests.service import Service, Sql, since
 from tests.tunnel import Tunnel, open_websocket
+from tuplegate.data_plane.wire.sessions import WRONG_MAX
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -855,6 +856,23 @@ def test_a_wrong_secret_cancels_nothing(service: Service, hand: Hand, organizati
     with pytest.raises(ConnectionClosed):
         other.websocket.recv(20)
     assert [kind for kind, _ in hand.until("Z")] == ["T", "D", "C", "Z"]
+
+
+@pytest.mark.parametrize(("wrong", "is_cancelled"), [(WRONG_MAX - 1, True), (WRONG_MAX, False)])
+def test_a_secret_cannot_be_found_by_trying(
+    service: Service, hand: Hand, organization: Organization, wrong: int, is_cancelled: bool
+) -> None:
+    """After some wrong ones the right one does nothing either; it has only four bytes in version 3.0."""
+    (key_data,) = [body for kind, body in hand.start(organization.key) if kind == "K"]
+    secrets = [struct.pack(">i", number) for number in range(wrong)] + [key_data[4:]]
+    hand.send(query("select pg_sleep(15)" if is_cancelled else "select pg_sleep(3)"))
+    wait_until(lambda: any(row[2] == "PgSleep" for row in backends(organization)))
+    for secret in secrets:
+        other = Hand(service)
+        other.send(struct.pack(">ii", 16, 80877102) + key_data[:4] + secret)
+        with pytest.raises(ConnectionClosed):
+            other.websocket.recv(20)
+    assert [kind for kind, _ in hand.until("Z")] == (["T", "E", "Z"] if is_cancelled else ["T", "D", "C", "Z"])
 
 
 @pytest.mark.parametrize(
