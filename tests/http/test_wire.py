@@ -451,6 +451,50 @@ def _conflicts(connection: Connection) -> bool:
     return False
 
 
+LAZILY = "set synchronous_commit = off"
+SHOWN = "select current_setting('synchronous_commit') as level"
+
+
+def test_what_was_answered_is_on_disk(wire: Connection, tunnel: Tunnel, org_sql: Sql) -> None:
+    """Whatever a client sets: it is on again when the transaction commits, which a trigger that is deferred sees."""
+    org_sql("create table wire_lazy (n int)")
+    org_sql(
+        "create function wire_commits() returns trigger language plpgsql as"
+        " $$ begin raise notice 'commits %', current_setting('synchronous_commit'); return new; end $$"
+    )
+    org_sql(
+        "create constraint trigger wire_commits after insert on wire_lazy deferrable initially deferred"
+        " for each row execute function wire_commits()"
+    )
+    insert = "insert into wire_lazy values (1)"
+    with tunnel.connect(prepare_threshold=0) as always:
+        check_commits(wire, insert)
+        check_commits(always, insert)
+
+
+def check_commits(connection: Connection, insert: str) -> None:
+    notices: list[str] = []
+    connection.add_notice_handler(lambda told: notices.append(str(told.message_primary)))
+    connection.execute(LAZILY.encode())
+    connection.execute(insert.encode())
+    connection.execute("begin")
+    connection.execute(LAZILY.replace("set", "set local").encode())
+    connection.execute(insert.encode())
+    connection.execute("commit")
+    connection.execute(f"with a as (select set_config('synchronous_commit', 'off', false)) {insert}".encode())
+    with connection.transaction():
+        connection.execute(insert.encode())
+        connection.execute(LAZILY.encode())
+    connection.execute(f"{LAZILY}; {insert}".encode(), prepare=False)
+    with connection.pipeline():
+        for sql in ("begin", LAZILY, insert, "commit", insert):
+            connection.execute(sql.encode())
+    assert notices == 7 * ["commits on"]
+    assert value(connection, SHOWN) == "on"
+    with pytest.raises(errors.FeatureNotSupported):
+        connection.execute(f"begin; {LAZILY}; {insert}; commit; select 1".encode(), prepare=False)
+
+
 # -- ends -------------------------------------------------------------------------------------------------------------
 
 

@@ -71,6 +71,11 @@ class Flow:
         return self._is_open
 
     @property
+    def answers_own(self) -> bool:
+        """Return whether only statements of the service's own are under way."""
+        return not self._is_open and bool(self._asked) and all(kind == HIDDEN for kind in self._asked)
+
+    @property
     def has_executed(self) -> bool:
         """Return whether one of them was an Execute."""
         return self._has_executed

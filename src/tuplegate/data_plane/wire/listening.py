@@ -17,6 +17,8 @@ from tuplegate.data_plane.wire.texts import Judged
 UNLISTEN: Final = b"UNLISTEN *"
 READ_ONLY: Final = b"SET default_transaction_read_only = on"
 """Comes with it where the client may only read: the next transaction begins so again, whatever this one has set."""
+SYNCHRONOUS: Final = b"SET synchronous_commit = on"
+"""Comes with it in a session whose texts name that setting: the commit waits for the disk."""
 _ONLY_COPY: Final = "beside COPY … FROM STDIN no other statement is run up to the Sync behind its rows"
 _NO_COPY: Final = "a session that listens cannot copy rows from its client"
 _NO_COPY_HINT: Final = "Use another connection for COPY … FROM STDIN."

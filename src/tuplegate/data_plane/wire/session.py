@@ -16,7 +16,7 @@ from tuplegate.admission.identity import Identity
 from tuplegate.data_plane.wire.admission import WireAdmission, WireCounts
 from tuplegate.data_plane.wire.dumps import replace_question
 from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow, Parts
-from tuplegate.data_plane.wire.listening import READ_ONLY, UNLISTEN, Listening, Place
+from tuplegate.data_plane.wire.listening import READ_ONLY, SYNCHRONOUS, UNLISTEN, Listening, Place
 from tuplegate.data_plane.wire.messages import (
     BIND,
     BOUND,
@@ -59,12 +59,16 @@ _NOTHING: Final = b"UNLISTEN tuplegate"
 """Does nothing, in a session that listens: nobody listens to that."""
 _CLOSING: Final = (UNLISTEN,)
 _CLOSING_READER: Final = (UNLISTEN, READ_ONLY)
+_CLOSING_LAZY: Final = (UNLISTEN, SYNCHRONOUS)
 _ENDED: Final = (b"COMMIT\0", b"ROLLBACK\0")
 _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."
 _BEGINS: Final = (QUERY, PARSE, BIND, FUNCTION)
 _PARTS: Final = (PARSE, BIND, DESCRIBE, EXECUTE, CLOSE)
 _NOT_BEHIND: Final = "behind VACUUM, ANALYZE, CLUSTER and REINDEX nothing else runs up to the next Sync"
 _NOT_SET_BACK: Final = "after a statement, the session could not be brought back to how it must wait for the next one"
+_NOT_LAZILY: Final = (
+    "in a session that has named synchronous_commit, the end of a transaction comes in a text of its own"
+)
 _AFTER_SYNC: Final = "a statement that ends a transaction was prepared behind a Sync whose answer is still to come"
 
 
@@ -121,8 +125,8 @@ class WireConnection:
         """Since the last ReadyForQuery something has failed, or a transaction has ended."""
         self._is_told = self._may_still_listen = False
         """The engine side knows that the session may listen; and that it may after what runs now."""
-        self._hides_next = False
-        """The next answer to an Execute is to one of the service's own."""
+        self._hides = 0
+        """So many of the next answers to statements are to the service's own."""
         self._settled: asyncio.Future[None] | None = None
         self._has_last_word = self._is_leaving = False
         self._ending: WireError | None = None
@@ -273,7 +277,7 @@ class WireConnection:
         """See to what begins now: a text, or what comes up to the next Sync."""
         if self._level is not None:
             await self._return_to_level()
-        elif self._listening.can_end and self._flow.is_running:
+        elif (self._listening.can_end and self._flow.is_running) or self._flow.answers_own:
             await self._settle()
         if not self._flow.is_running:
             self._parts.begin()
@@ -295,11 +299,7 @@ class WireConnection:
         level = await self._level.wait_for_any()
         if level:  # else it was not set aside: the transaction has failed, and gives back what it has changed
             self._link.count_begun(2)
-            statement = self._add_own(return_to(level), must_succeed=False)
-            own = self._own[-1]
-            self._tell_state()
-            await self._link.write(statement)
-            await own.wait()
+            await self._run_own(return_to(level))
         self._level = None
 
     def _unlisten_behind_execute(self, message: bytes) -> bytes:
@@ -344,6 +344,8 @@ class WireConnection:
         if self._is_way_out(judged):
             self._admission.count(1)
             return message
+        if judged.may_end and self._closing is _CLOSING_LAZY:
+            await self._commit_synchronously(judged)
         await self._admission.admit(judged.begins)
         if judged.more:
             await self._admission.begin(judged.more)
@@ -369,12 +371,22 @@ class WireConnection:
             return write_query(b"\n;".join((asked, *((_NOTHING,) if self._listening.is_on else self._closing))))
         return message if asked is text else write_query(asked)
 
+    async def _commit_synchronously(self, judged: Judged) -> None:
+        """Have a commit wait for the disk that comes next. Raises WireError where it does not come alone."""
+        if not judged.only_ends:
+            raise WireError("0A000", _NOT_LAZILY, hint="Send COMMIT and END in texts of their own.")
+        await self._settle()
+        if self._flow.status == IN_BLOCK:
+            await self._run_own((SYNCHRONOUS,))
+
     def _judge_text(self, text: bytes) -> Judged:
         """Raises WireError for a text that may not run."""
         judged = judge_text(text)
         if not self.target.may_write:
             check_reads(text, judged)
         self._judge_listening(judged)
+        if judged.is_lazy and self.target.may_write:
+            self._closing = _CLOSING_LAZY
         return judged
 
     def _judge_listening(self, judged: Judged) -> None:
@@ -449,11 +461,15 @@ class WireConnection:
 
     async def _leave_serializable(self) -> None:
         """Change the session's isolation level for the statement that follows. Raises WireError where that fails."""
-        statement = self._add_own(LEAVE_SERIALIZABLE, must_succeed=False)
+        self._behind = return_to(await self._run_own(LEAVE_SERIALIZABLE))
+
+    async def _run_own(self, statements: tuple[bytes, ...]) -> bytes:
+        """Run statements of the service's own before what follows; return their first value. Raises WireError."""
+        data = self._add_own(statements, must_succeed=False)
         own = self._own[-1]
         self._tell_state()
-        await self._link.write(statement)
-        self._behind = return_to(await own.wait())
+        await self._link.write(data)
+        return await own.wait()
 
     def _add_own(self, statements: tuple[bytes, ...], *, must_succeed: bool) -> bytes:
         """Return messages with statements of the service's own, which are sent next."""
@@ -511,7 +527,8 @@ class WireConnection:
         """See `flow.Look`."""
         if kind in (PARSED, BOUND, CLOSED):
             is_own = self._parts.take(kind, hides=self._flow.hides)
-            self._hides_next = is_own and kind == BOUND
+            if is_own and kind == BOUND:
+                self._hides = 1
             return b"" if is_own else None
         if self._flow.hides:
             return self._look_at_own(kind, message)
@@ -523,12 +540,12 @@ class WireConnection:
         elif kind == ERROR:
             self._flow.note_error()
             return self._look_at_error(message)
-        elif self._hides_next:
-            self._hides_next = False
+        elif self._hides:
+            self._hides -= 1
             return b""
         elif message[5:] == _NOT_LISTENING and self._hidden:
             self._hidden -= 1
-            self._hides_next = not self.target.may_write and not self._listening.is_on
+            self._hides = 0 if self._listening.is_on else len(self._closing) - 1
             return b""
         elif message[5:] in _ENDED:
             self._has_ended = True
@@ -558,7 +575,8 @@ class WireConnection:
         if self._is_told and not self._flow.is_running and not self._listening.is_on:
             self._is_told = self._may_still_listen
             self._link.note_listening(self._is_told)
-        self._must_unlisten = self._has_failed = self._has_ended = self._hides_next = False
+        self._must_unlisten = self._has_failed = self._has_ended = False
+        self._hides = 0
 
     def _wake(self) -> None:
         if self._settled is not None and not self._settled.done():
@@ -581,7 +599,7 @@ class WireConnection:
     def _look_at_error(self, message: bytes) -> bytes | None:
         self._usage.errors += 1
         self._has_failed = True
-        self._hides_next = False
+        self._hides = 0
         if self._has_ended and self._flow.is_open and not self._flow.has_asked and not self._listening.is_on:
             # Code may have listened as it committed. The engine waits for a Sync now, and would read notifications.
             self.end(WireError("57P01", _NOT_SET_BACK), at_once=True)

@@ -63,7 +63,7 @@ class Judged:
     unless it runs inside of a block. `more` are those that it can begin behind its own. `is_alone`: the text is one
     statement and nothing else. `only_ends`: that statement ends a transaction. `ends`: the first one does. `may_end`:
     some statement can. `is_inert`: it leaves nothing behind. `takes_more`: another statement can be put behind it.
-    `listens` and `copies`: it can have LISTEN, or COPY … FROM STDIN."""
+    `listens` and `copies`: it can have LISTEN, or COPY … FROM STDIN. `is_lazy`: it can let commits not wait."""
 
     begins: int
     is_code: bool
@@ -77,6 +77,7 @@ class Judged:
     takes_more: bool
     listens: bool
     copies: bool
+    is_lazy: bool
 
     @property
     def has_no_bound(self) -> bool:
@@ -116,6 +117,7 @@ def judge_text(text: bytes) -> Judged:
         and (keyword in _PLAIN or (not is_alone and keyword != "discard")),
         listens=b"listen" in lowered and _LISTENS.search(lowered) is not None,
         copies=b"stdin" in lowered,
+        is_lazy=b"synchronous_commit" in lowered,
     )
 
 
