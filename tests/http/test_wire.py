@@ -734,6 +734,27 @@ def test_a_name_of_code_cannot_be_hidden(
     assert org_sql.value("select count(*) from wire_many") == 0
 
 
+@since(18)
+def test_code_has_any_number_of_names(hand: Hand, organization: Organization, org_sql: Sql) -> None:
+    """And any form of them; it commits under none."""
+    org_sql("create table if not exists wire_many (n int)")
+    before = org_sql.value("select count(*) from wire_many")
+    hand.start(organization.key)
+    names = [b"n%d" % number for number in range(150)] + ["é".encode(), b"a b", b"x" * 63]
+    for name in names:
+        hand.send(parse(name, b"do $$ begin perform 1; end $$") + run_prepared(name))
+        assert [kind for kind, _ in hand.until("Z")] == ["1", "2", "C", "Z"], name
+    for name in (b"last", "ü".encode()):
+        hand.send(parse(name, COMMITS) + parse(b"plain", b"select 1") + SYNC)
+        hand.until("Z")
+        hand.send(run_prepared(name))
+        assert b"2D000" in hand.until("Z")[-2][1]
+        hand.send(run_prepared(b"plain") + message(b"C", b"Splain\0") + SYNC)
+        assert [kind for kind, _ in hand.until("Z")] == ["2", "D", "C", "Z"]
+        hand.until("Z")
+    assert org_sql.value("select count(*) from wire_many") == before
+
+
 def test_no_client_can_make_what_stands_for_a_refusal(service: Service, hand: Hand) -> None:
     """Its name is new each time; what code can read of the service's own statements is not it."""
     hand.start(new_organization(service, tier="free").key)

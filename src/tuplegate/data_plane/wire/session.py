@@ -277,7 +277,7 @@ class WireConnection:
         """See to what begins now: a text, or what comes up to the next Sync."""
         if self._level is not None:
             await self._return_to_level()
-        elif (self._listening.can_end and self._flow.is_running) or self._flow.answers_own:
+        elif self._flow.answers_own or (self._flow.is_running and (self._listening.can_end or self._names.is_full)):
             await self._settle()
         if not self._flow.is_running:
             self._parts.begin()
