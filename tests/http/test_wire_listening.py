@@ -225,6 +225,53 @@ def test_nobody_listens_behind_a_failure_without_a_sync(
     hand.websocket.close()
 
 
+WAITING = {
+    "behind a commit": prepared(b"begin", b"select 1", b"commit") + FLUSH,
+    "behind a failure": parse(b"", b"selec 1") + FLUSH,
+    "behind a Close": message(b"C", b"Sx\0") + FLUSH,
+}
+
+
+@each_of("how", WAITING)
+def test_who_listens_does_not_wait_for_a_sync_serializably(
+    service: Service, organization: Organization, told: Sql, how: str
+) -> None:
+    """Outside of a transaction the engine reads notifications there, too. In one it does not."""
+    hand = Hand(service)
+    hand.start(organization.key)
+    hand.send(query("create temp table if not exists t (n int); listen told"))
+    hand.until("Z")
+    hand.send(WAITING[how])
+    if how == "behind a failure":
+        assert b"57P01" in hand.last_words()
+        return
+    hand.until("3" if how == "behind a Close" else "C")
+    with new_tunnel(service, organization) as tunnel, tunnel.connect() as other:
+        other.execute("select tell()")
+    if how == "behind a Close":
+        assert hand.next()[0] == "A"
+    hand.send(parse(b"", b"select 'at ' || current_setting('transaction_isolation')") + run_prepared(b""))
+    got = hand.until("Z")
+    assert any(b"at serializable" in body for _, body in got), got
+    assert how == "behind a Close" or [kind for kind, _ in got][-2:] == ["A", "Z"], got
+    hand.websocket.close()
+
+
+def test_rows_are_copied_behind_a_pipeline(tunnel: Tunnel, told: Sql) -> None:
+    """In the extended protocol, in a session that has prepared a COMMIT."""
+    with tunnel.connect() as connection:
+        with connection.pipeline():
+            for sql in ("begin", "select 1", "commit"):
+                connection.execute(sql.encode())
+        for _ in range(2):
+            with connection.cursor().copy("copy wire_copy from stdin") as copy:
+                copy.write(b"1\n")
+            with connection.cursor().copy("copy wire_copy (n) from stdin where n < %s", (5,)) as copy:
+                copy.write(b"1\n")
+        assert value(connection, "select count(*) from wire_copy") >= 4
+        assert value(connection, "select count(*) from pg_listening_channels()") == 0
+
+
 def new_tunnel(service: Service, organization: Organization) -> Tunnel:
     return Tunnel(service, organization.key)
 
@@ -255,10 +302,14 @@ def test_the_answers_are_the_engines(service: Service) -> None:
         (prepared(b"begin", b"select 1", b"commit", b"select 2") + SYNC, "12C12DC12C12DCZ"),
         (query("begin") + query("select 1/0") + parse(b"", b"rollback") + SYNC, "CZEZ1Z"),
         (run_prepared(b""), "2CZ"),
+        (query("create temp table t (n int)"), "CZ"),
+        (prepared(b"copy t from stdin") + COPY_ROW + SYNC, "12GCZ"),
+        (prepared(b"copy t from stdin") + SYNC, "12G"),
+        (COPY_ROW + SYNC, "CZ"),
     ):
         hand.send(sent)
-        got = hand.until("Z")
+        got = hand.until(kinds[-1])
         while len(got) < len(kinds):
-            got += hand.until("Z")
+            got += hand.until(kinds[-1])
         assert "".join(kind for kind, _ in got if kind not in "SN") == kinds, sent
     hand.websocket.close()

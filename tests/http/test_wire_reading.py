@@ -123,9 +123,11 @@ def test_nor_in_one_text(forged: Sql, hand: Hand, way: str) -> None:
     assert find_written(forged) == before
 
 
-@each_of("way", PIPELINES)
-def test_nor_in_one_pipeline(forged: Sql, hand: Hand, way: str) -> None:
+@each_of(("way", "listens"), [(way, listens) for way in PIPELINES for listens in (False, True)])
+def test_nor_in_one_pipeline(forged: Sql, hand: Hand, way: str, listens: bool) -> None:
     before = find_written(forged)
+    if listens:
+        send_all(hand, query("listen x"))
     for write in WRITES:
         send_all(hand, prepared(*PIPELINES[way], write.encode(), b"commit") + SYNC)
         send_all(hand, query("rollback"))

@@ -47,6 +47,8 @@ class Listening:
         self._copy: bytes | None = None
         """The name of a statement for COPY … FROM STDIN that was prepared since the last Sync."""
         self._copy_is_bound = self._rows_have_ended = False
+        self._portal = b""
+        """Of that statement, if it is bound."""
 
     def judge(self, judged: Judged) -> None:
         """See a text before it is sent. Raises WireError."""
@@ -58,15 +60,24 @@ class Listening:
 
     def note_parse(self, name: bytes, judged: Judged) -> None:
         self.can_end = self.can_end or judged.ends
-        if judged.copies:
+        if judged.copies and not judged.ends:
             self._copy = name
 
-    def note_bind(self, name: bytes) -> None:
+    def note_bind(self, portal: bytes, name: bytes) -> None:
         """Note a Bind. While rows are copied nothing can be sent behind it, so there is nothing else beside a COPY."""
         if self._copy is not None:
             if name != self._copy:
                 raise WireError("0A000", _ONLY_COPY)
             self._copy_is_bound = True
+            self._portal = portal
+
+    def is_copy(self, portal: bytes) -> bool:
+        """Return whether an Execute is that of a COPY. Raises WireError where it is another beside one."""
+        if self._copy is None:
+            return False
+        if not self._copy_is_bound or portal != self._portal:
+            raise WireError("0A000", _ONLY_COPY)
+        return True
 
     def sent(self, kind: int) -> None:
         """Note a message between two Syncs, but for Close."""

@@ -64,6 +64,8 @@ _ENDED: Final = (b"COMMIT\0", b"ROLLBACK\0")
 _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."
 _BEGINS: Final = (QUERY, PARSE, BIND, FUNCTION)
 _PARTS: Final = (PARSE, BIND, DESCRIBE, EXECUTE, CLOSE)
+_RUNS: Final = (QUERY, FUNCTION, PARSE, BIND, DESCRIBE, EXECUTE)
+"""Behind any other message the engine can wait outside of a transaction."""
 _NOT_BEHIND: Final = "behind VACUUM, ANALYZE, CLUSTER and REINDEX nothing else runs up to the next Sync"
 _NOT_SET_BACK: Final = "after a statement, the session could not be brought back to how it must wait for the next one"
 _NOT_LAZILY: Final = (
@@ -238,7 +240,10 @@ class WireConnection:
             self._is_skipping = False
             await self._admission.admit_sync()
             return self._unlisten_before_sync(message)
-        if kind in (QUERY, FUNCTION) or (kind in _PARTS and not self._flow.is_open):
+        begins = kind in (QUERY, FUNCTION) or (kind in _PARTS and not self._flow.is_open)
+        if self._level is not None and kind in _RUNS:
+            await self._return_to_level()
+        if begins:
             await self._begin_unit()
         if kind == QUERY:
             return await self._judge_query(message)
@@ -275,9 +280,7 @@ class WireConnection:
 
     async def _begin_unit(self) -> None:
         """See to what begins now: a text, or what comes up to the next Sync."""
-        if self._level is not None:
-            await self._return_to_level()
-        elif self._flow.answers_own or (self._flow.is_running and (self._listening.can_end or self._names.is_full)):
+        if self._flow.answers_own or (self._flow.is_running and (self._listening.can_end or self._names.is_full)):
             await self._settle()
         if not self._flow.is_running:
             self._parts.begin()
@@ -307,7 +310,7 @@ class WireConnection:
         notifications while it waits for the next message."""
         listening = self._listening
         listening.sent(EXECUTE)
-        if not listening.can_end or listening.is_on or self._behind:
+        if not listening.can_end or self._behind or listening.is_copy(message[5:].partition(b"\0")[0]):
             return message
         if not self._parts.is_exact:
             raise WireError("0A000", _AFTER_SYNC, hint="Wait for that answer, or send it as a simple query.")
@@ -316,15 +319,15 @@ class WireConnection:
         self._flow.sent(EXECUTE)
         listening.put_inside()
         if self._began_in == FAILED:
-            return message + self._run_inside(*self._closing)
+            return message + self._run_inside()
         # Also before it: what came earlier must not have listened when this commits, and something behind it fails.
-        return self._run_inside(*self._closing) + message + self._run_inside(*self._closing)
+        return self._run_inside() + message + self._run_inside()
 
     def _unlisten_before_sync(self, message: bytes) -> bytes:
         began_in = self._began_in
         place = self._listening.place_in_unit(in_block=began_in == IN_BLOCK, has_failed=began_in == FAILED)
         if place is Place.INSIDE and self._parts.is_exact and not self._behind:
-            message = self._run_inside(*self._closing) + message
+            message = self._run_inside() + message
         elif place is not Place.NOWHERE:
             self._unlisten_behind(in_block=False)
         if place is not Place.NOWHERE or not self._listening.awaits_rows:
@@ -368,7 +371,7 @@ class WireConnection:
         if judged.has_no_bound or place is Place.INSIDE:
             # Beside another statement, code runs in one transaction, and what works in steps not at all.
             self._hidden += 1
-            return write_query(b"\n;".join((asked, *((_NOTHING,) if self._listening.is_on else self._closing))))
+            return write_query(b"\n;".join((asked, *self._inside)))
         return message if asked is text else write_query(asked)
 
     async def _commit_synchronously(self, judged: Judged) -> None:
@@ -419,8 +422,9 @@ class WireConnection:
         """Return the message, and before it what keeps code from committing. A cursor that is made in a block does not
         outlive it, so it matters where the cursor is made."""
         await self._admission.admit_part(BIND)
-        name = message[5:].partition(b"\0")[2].partition(b"\0")[0]
-        self._listening.note_bind(name)
+        portal, _, rest = message[5:].partition(b"\0")
+        name = rest.partition(b"\0")[0]
+        self._listening.note_bind(portal, name)
         judged = self._names.find(name)
         if judged is None:
             return message
@@ -438,7 +442,7 @@ class WireConnection:
         elif self._parts.is_exact and judged.is_code and self._link.blocks_pipelines:
             # Up to the next Sync what follows another statement runs in a transaction block.
             self._flow.sent(EXECUTE)
-            return self._run_inside(*((_NOTHING,) if self._listening.is_on else self._closing)) + message
+            return self._run_inside() + message
         raise WireError(
             "0A000",
             "with the extended protocol, VACUUM, ANALYZE, CLUSTER and REINDEX must come first behind a Sync that is"
@@ -446,8 +450,14 @@ class WireConnection:
             hint=_IN_BLOCK_HINT,
         )
 
-    def _run_inside(self, *statements: bytes) -> bytes:
-        """Return statements of the service's own between messages of the client's."""
+    @property
+    def _inside(self) -> tuple[bytes, ...]:
+        """Return what ends the client's statements, in their own transaction."""
+        return (_NOTHING, *self._closing[1:]) if self._listening.is_on else self._closing
+
+    def _run_inside(self) -> bytes:
+        """Return that between messages of the client's."""
+        statements = self._inside
         for _ in statements:
             self._parts.sent_own()
         return b"".join(write_run(self._own_name, statement) for statement in statements)
@@ -545,7 +555,7 @@ class WireConnection:
             return b""
         elif message[5:] == _NOT_LISTENING and self._hidden:
             self._hidden -= 1
-            self._hides = 0 if self._listening.is_on else len(self._closing) - 1
+            self._hides = len(self._closing) - 1
             return b""
         elif message[5:] in _ENDED:
             self._has_ended = True
@@ -600,8 +610,9 @@ class WireConnection:
         self._usage.errors += 1
         self._has_failed = True
         self._hides = 0
-        if self._has_ended and self._flow.is_open and not self._flow.has_asked and not self._listening.is_on:
-            # Code may have listened as it committed. The engine waits for a Sync now, and would read notifications.
+        if (self._has_ended or self._listening.is_on) and self._flow.is_open and not self._flow.has_asked:
+            # The engine waits for a Sync outside of a transaction, where it would read notifications. Code may have
+            # listened as it committed.
             self.end(WireError("57P01", _NOT_SET_BACK), at_once=True)
         fields = read_fields(message)
         text, severity = fields.get("M", b""), fields.get("V", b"ERROR").decode()
