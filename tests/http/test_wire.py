@@ -832,7 +832,6 @@ def test_the_answers_to_what_works_in_steps_are_the_engines(
         (parse(b"", b"reindex table wire_many") + run_prepared(b""), "12CZ", b"REINDEX"),
         (run_prepared(b"v")[: -len(SYNC)] + run_prepared(b"l"), "2CEZ", b"0A000"),
         (run_prepared(b"l")[: -len(SYNC)] + run_prepared(b"v"), "2DCEZ", b"0A000"),
-        (run_prepared(b"v")[: -len(SYNC)] + query("select 1") + SYNC, "2CEZZ", b""),
         (parse(b"", b"vacuum wire_nowhere") + run_prepared(b""), "12EZ", b"42P01"),
         (parse(b"", b"vacuum wire_many where") + run_prepared(b""), "EZ", b"42601"),
         (run_prepared(b"v") + run_prepared(b"l"), "2CZ2DCZ", b"SELECT"),

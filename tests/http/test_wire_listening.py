@@ -50,6 +50,12 @@ def told(organization: Organization) -> Sql:
         " $$ begin perform hear(); return new; end $$"
     )
     sql("create or replace trigger hears after insert on wire_heard for each row execute function hear_row()")
+    sql("create table if not exists wire_late (n int)")
+    sql("drop trigger if exists late on wire_late")
+    sql(
+        "create constraint trigger late after insert on wire_late deferrable initially deferred"
+        " for each row execute function hear_row()"
+    )
     return sql
 
 
@@ -142,6 +148,12 @@ UNSEEN = {
     "in parentheses": query("(select hear())"),
     "with copied rows": query("copy wire_heard from stdin") + COPY_ROW,
     "copied and committed": query("begin; copy wire_heard from stdin; commit") + COPY_ROW,
+    "with rows that are refused": query("copy wire_nowhere from stdin") + COPY_ROW,
+    "as it commits": query("insert into wire_late values (1)"),
+    "as it commits, prepared": prepared(b"insert into wire_late values (1)") + SYNC,
+    "as it commits copied rows": query("copy wire_late from stdin") + COPY_ROW,
+    "as a cursor is kept": query("declare c cursor with hold for select hear()"),
+    "as a cursor is kept, prepared": prepared(b"declare c cursor with hold for select hear()") + SYNC,
     "prepared": prepared(HEAR) + SYNC,
     "prepared, twice": prepared(HEAR, HEAR) + SYNC + prepared(HEAR) + SYNC,
     "prepared, and committed": prepared(b"begin", HEAR, b"commit") + SYNC,
@@ -207,11 +219,6 @@ def test_nobody_listens_behind_a_failure_without_a_sync(
     service: Service, organization: Organization, told: Sql
 ) -> None:
     """Code listens as the transaction commits, and what follows fails: nothing can be run up to the Sync."""
-    told("create table if not exists wire_late (n int)")
-    told(
-        "do $$ begin create constraint trigger late after insert on wire_late deferrable initially deferred"
-        " for each row execute function hear_row(); exception when duplicate_object then null; end $$"
-    )
     hand = Hand(service)
     hand.start(organization.key)
     hand.send(prepared(b"begin", b"insert into wire_late values (1)", b"commit", b"select 1/0") + FLUSH)
@@ -270,6 +277,14 @@ def test_rows_are_copied_behind_a_pipeline(tunnel: Tunnel, told: Sql) -> None:
                 copy.write(b"1\n")
         assert value(connection, "select count(*) from wire_copy") >= 4
         assert value(connection, "select count(*) from pg_listening_channels()") == 0
+
+
+def test_a_query_inside_of_a_pipeline_ends_the_connection(service: Service, organization: Organization) -> None:
+    """Behind a failure the engine skips it, and nobody could tell whose answer comes."""
+    hand = Hand(service)
+    hand.start(organization.key)
+    hand.send(parse(b"", b"selec 1") + query("select 1") + SYNC)
+    assert b"08P01" in hand.last_words()
 
 
 def new_tunnel(service: Service, organization: Organization) -> Tunnel:

@@ -22,6 +22,7 @@ from tuplegate.data_plane.wire.messages import (
     COPY_IN,
     ERROR,
     EXECUTE,
+    FLUSH,
     FUNCTION,
     PARSE,
     PARSED,
@@ -97,7 +98,10 @@ class Flow:
     @property
     def hides(self) -> bool:
         """Return whether the engine answers a statement of the service's own now."""
-        return bool(self._asked) and self._asked[0] == HIDDEN
+        for kind in self._asked:
+            if kind != COPY_DONE:  # the engine ignores the end of rows that it did not want
+                return kind == HIDDEN
+        return False
 
     @property
     def has_statements(self) -> bool:
@@ -116,7 +120,7 @@ class Flow:
             self._is_open = self._has_executed = False
         elif kind in (COPY_DONE, COPY_FAIL):
             self._end_rows()
-        elif kind not in (COPY_DATA, TERMINATE):
+        elif kind not in (COPY_DATA, TERMINATE, FLUSH):
             self._is_open = True
             self._has_executed = self._has_executed or kind == EXECUTE
 

@@ -3,9 +3,8 @@
 To read notifications is a transaction of the engine's own making, which begins whenever another session notifies, and
 takes a place among the serializable ones if the session's default is that. So a session that listens waits at
 REPEATABLE READ, and gets its own level back for each thing that its client sends (`session.py`). All others must not
-listen. Code can do so without any text that says it. So what such a session runs ends with UNLISTEN, in the same
-transaction where that is possible: then it has never listened. Otherwise it follows at once, and one more transaction
-is counted, since the engine can read notifications once before it.
+listen. Code can do so without any text that says it, also while a transaction commits. So UNLISTEN follows what such a
+session runs, in a transaction of its own, and one more is counted: the engine can read notifications once before it.
 """
 
 from enum import Enum
@@ -20,6 +19,7 @@ READ_ONLY: Final = b"SET default_transaction_read_only = on"
 SYNCHRONOUS: Final = b"SET synchronous_commit = on"
 """Comes with it in a session whose texts name that setting: the commit waits for the disk."""
 _ONLY_COPY: Final = "beside COPY … FROM STDIN no other statement is run up to the Sync behind its rows"
+_COPY_ALONE: Final = "a text can have COPY … FROM STDIN only once"
 _NO_COPY: Final = "a session that listens cannot copy rows from its client"
 _NO_COPY_HINT: Final = "Use another connection for COPY … FROM STDIN."
 
@@ -28,8 +28,8 @@ class Place(Enum):
     """Where UNLISTEN is put."""
 
     NOWHERE = "nothing was run that could listen"
-    INSIDE = "in the transaction of what it follows"
-    BEHIND = "in a transaction of its own"
+    BEHIND = "behind it"
+    BEHIND_ROWS = "behind the rows that it takes"
 
 
 class Listening:
@@ -55,6 +55,8 @@ class Listening:
         self.is_on = self.is_on or judged.listens
         if self.is_on and judged.copies:
             raise WireError("0A000", _NO_COPY, hint=_NO_COPY_HINT)
+        if judged.copies > 1 and not judged.is_alone:
+            raise WireError("0A000", _COPY_ALONE)
 
     # -- the extended protocol ------------------------------------------------------------------------------------
 
@@ -93,10 +95,7 @@ class Listening:
         is_due = self._is_due or (self.can_end and self._has_executed)
         if self.is_on or not is_due or (in_block and not self.can_end) or (has_failed and not self._has_executed):
             return Place.NOWHERE
-        if self._copy is None:
-            # A transaction may have ended before, and what follows may fail.
-            return Place.BEHIND if self.can_end else Place.INSIDE
-        return Place.BEHIND if self._rows_have_ended else Place.NOWHERE
+        return Place.BEHIND if self._copy is None or self._rows_have_ended else Place.NOWHERE
 
     def ended(self) -> None:
         """Note that it was put somewhere, or that nothing is left of what could listen."""
@@ -117,4 +116,4 @@ class Listening:
     def place_behind_text(self, judged: Judged, *, in_block: bool) -> Place:
         if self.is_on or judged.is_inert or (in_block and not judged.may_end):
             return Place.NOWHERE
-        return Place.INSIDE if judged.takes_more or judged.is_code else Place.BEHIND
+        return Place.BEHIND_ROWS if judged.copies else Place.BEHIND

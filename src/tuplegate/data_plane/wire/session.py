@@ -71,6 +71,7 @@ _NOT_SET_BACK: Final = "after a statement, the session could not be brought back
 _NOT_LAZILY: Final = (
     "in a session that has named synchronous_commit, the end of a transaction comes in a text of its own"
 )
+_NO_SYNC: Final = "a Query or FunctionCall needs a Sync before it, behind messages of the extended protocol"
 _AFTER_SYNC: Final = "a statement that ends a transaction was prepared behind a Sync whose answer is still to come"
 
 
@@ -119,8 +120,10 @@ class WireConnection:
         """Statements of the service's own that are not answered."""
         self._behind: tuple[bytes, ...] = ()
         """What is to be sent behind the client's statement: some of them."""
-        self._must_unlisten = False
-        """The connection ends if the text that runs does not come to its UNLISTEN."""
+        self._awaits_rows = False
+        """A text takes rows: what follows it must follow those."""
+        self._may_have_ended = False
+        """It can have ended a transaction before."""
         self._began_in = IDLE
         """The status in which the present unit began; 0 where that was not known."""
         self._has_failed = self._has_ended = False
@@ -220,7 +223,12 @@ class WireConnection:
         kind = message[0]
         if self._is_skipping and kind != SYNC:
             return b""
+        if kind in (QUERY, FUNCTION) and self._flow.is_open:
+            # Behind a failure the engine would skip it. What is known of the connection would be wrong from then on.
+            self.end(WireError("08P01", _NO_SYNC), at_once=True)
+            return b""
         self._names.see(kind)
+        ends_rows = self._awaits_rows and kind in (COPY_DONE, COPY_FAIL)
         try:
             if self._behind and kind in _BEGINS:
                 raise WireError("0A000", _NOT_BEHIND)
@@ -232,7 +240,10 @@ class WireConnection:
             message = refused + message
         self._flow.sent(kind)
         self._parts.sent(kind)
-        return message + self._end_unit() if kind in (QUERY, SYNC, FUNCTION) else message
+        if ends_rows:
+            self._awaits_rows = False
+            self._unlisten_behind(in_block=False)
+        return message + self._end_unit() if ends_rows or kind in (QUERY, SYNC, FUNCTION) else message
 
     async def _judge_kind(self, kind: int, message: bytes) -> bytes:
         """Return what the engine gets for a message; raises WireError where that is nothing."""
@@ -264,6 +275,8 @@ class WireConnection:
 
     def _end_unit(self) -> bytes:
         """Return what must follow a message that the engine answers with ReadyForQuery."""
+        if self._awaits_rows:
+            return b""
         behind, self._behind = self._behind, ()
         if self._listening.is_on:
             closing = self._add_own(behind + self._closing[1:] + LEAVE_SERIALIZABLE, must_succeed=True)
@@ -326,9 +339,9 @@ class WireConnection:
     def _unlisten_before_sync(self, message: bytes) -> bytes:
         began_in = self._began_in
         place = self._listening.place_in_unit(in_block=began_in == IN_BLOCK, has_failed=began_in == FAILED)
-        if place is Place.INSIDE and self._parts.is_exact and not self._behind:
-            message = self._run_inside() + message
-        elif place is not Place.NOWHERE:
+        if place is not Place.NOWHERE:
+            if self._closing is _CLOSING_LAZY and self._parts.is_exact and not self._behind:
+                message = self._run_inside() + message
             self._unlisten_behind(in_block=False)
         if place is not Place.NOWHERE or not self._listening.awaits_rows:
             self._listening.ended()
@@ -360,15 +373,13 @@ class WireConnection:
         place = self._listening.place_behind_text(judged, in_block=in_block)
         if judged.may_end and not judged.only_ends:
             self._may_listen()
-        if judged.copies and place is Place.BEHIND:
-            # It would come in the place of rows. Where the text does not get so far, the connection ends.
+        if place is Place.BEHIND_ROWS:
             await self._settle()
-            self._must_unlisten = True
-            place = Place.INSIDE
-        elif place is Place.BEHIND or (judged.is_code and judged.may_end):
-            self._unlisten_behind(in_block=in_block)
+            self._awaits_rows, self._may_have_ended = True, judged.may_end
+        elif place is Place.BEHIND:
+            self._unlisten_behind(in_block=False)
         asked = replace_question(text)
-        if judged.has_no_bound or place is Place.INSIDE:
+        if judged.has_no_bound or (judged.takes_more and self._closing is _CLOSING_LAZY):
             # Beside another statement, code runs in one transaction, and what works in steps not at all.
             self._hidden += 1
             return write_query(b"\n;".join((asked, *self._inside)))
@@ -573,8 +584,8 @@ class WireConnection:
             self._hidden = 0
 
     def _check_unlistened(self, status: int) -> None:
-        """End the connection where a text did not come to its UNLISTEN, or a COPY has wanted no rows."""
-        is_missing = self._must_unlisten and bool(self._hidden)
+        """End the connection where a COPY has wanted no rows, and so nothing was sent behind it."""
+        is_missing = self._awaits_rows and (self._may_have_ended or not self._has_failed)
         if self._listening.awaits_rows:
             self._listening.ended()
             is_missing = is_missing or not self._has_failed
@@ -585,7 +596,7 @@ class WireConnection:
         if self._is_told and not self._flow.is_running and not self._listening.is_on:
             self._is_told = self._may_still_listen
             self._link.note_listening(self._is_told)
-        self._must_unlisten = self._has_failed = self._has_ended = False
+        self._awaits_rows = self._has_failed = self._has_ended = False
         self._hides = 0
 
     def _wake(self) -> None:

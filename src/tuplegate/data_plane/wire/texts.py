@@ -63,7 +63,8 @@ class Judged:
     unless it runs inside of a block. `more` are those that it can begin behind its own. `is_alone`: the text is one
     statement and nothing else. `only_ends`: that statement ends a transaction. `ends`: the first one does. `may_end`:
     some statement can. `is_inert`: it leaves nothing behind. `takes_more`: another statement can be put behind it.
-    `listens` and `copies`: it can have LISTEN, or COPY … FROM STDIN. `is_lazy`: it can let commits not wait."""
+    `listens`: it can have LISTEN. `copies`: so often it can have COPY … FROM STDIN. `is_lazy`: it can let commits not
+    wait."""
 
     begins: int
     is_code: bool
@@ -76,7 +77,7 @@ class Judged:
     is_inert: bool
     takes_more: bool
     listens: bool
-    copies: bool
+    copies: int
     is_lazy: bool
 
     @property
@@ -116,7 +117,7 @@ def judge_text(text: bytes) -> Judged:
         and b"unlisten" not in lowered  # one's answer could be taken for the other's
         and (keyword in _PLAIN or (not is_alone and keyword != "discard")),
         listens=b"listen" in lowered and _LISTENS.search(lowered) is not None,
-        copies=b"stdin" in lowered,
+        copies=lowered.count(b"stdin") if b"copy" in lowered else 0,
         is_lazy=b"synchronous_commit" in lowered,
     )
 
