@@ -38,6 +38,7 @@ HOT = (
     "data_plane/transaction",
     "data_plane/wire/admission",
     "data_plane/wire/flow",
+    "data_plane/wire/listening",
     "data_plane/wire/messages",
     "data_plane/wire/own_statements",
     "data_plane/wire/prepared_names",

@@ -107,6 +107,7 @@ RULES = [
     Rule("repeated-header", sized("X: 1", "X: 2", CLOSE), RUN),
     Rule("repeated-authorization", sized("Authorization: Bearer {key}"), REFUSED),
     Rule("repeated-content-type", sized("Content-Type: text/plain"), REFUSED),
+    Rule("repeated-connection-string", sized("Neon-Connection-String: a", "Neon-Connection-String: b"), REFUSED),
     Rule("repeated-idempotency-key", sized("Idempotency-Key: a", "Idempotency-Key: b"), REFUSED),
     Rule("repeated-database", sized("Tuplegate-Database: a", "Tuplegate-Database: b"), REFUSED),
     Rule("a-hundred-headers", sized(*(f"X{n}: y" for n in range(94)), CLOSE), RUN),

@@ -445,6 +445,9 @@ def test_the_key_is_the_password_or_the_token(service: Service, neon: Neon, read
         ("postgresql://any:{key}@db.example.com/nowhere", "3D000", "no database 'nowhere'"),
         ("postgresql://any:{key}@db.example.com/a%00b", "08P01", "control character"),
         ("postgresql://any:{key}@db.example.com/" + "x" * 600, "3D000", "no database"),
+        ("postgresql://any:{key}@a/main, postgresql://any:{key}@b/main", "08P01", "not a URL"),
+        ("postgresql://any:{key}@a/main,any:{key}@b", "08P01", "not a URL"),
+        ("postgresql://any:{key}@a/{key}", "3D000", "no database"),
         ("mysql://any:{key}@db.example.com/main", "08P01", "not a URL"),
         ("{key}", "08P01", "not a URL"),
     ],
@@ -456,7 +459,7 @@ def test_a_wrong_connection_string_says_so_and_not_what_it_is(
     error = neon.fails("select 1", {"Neon-Connection-String": text.replace("{key}", service.key)})
     assert error["code"] == code
     assert said in error["message"]
-    assert service.key not in json.dumps(error)
+    assert service.key[:20] not in json.dumps(error)
     assert service.key not in service.log
 
 

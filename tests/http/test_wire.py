@@ -1,6 +1,5 @@
 """`GET /v2`: PostgreSQL's own protocol in a WebSocket, by psycopg through a tunnel and byte by byte."""
 
-import re
 import struct
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from tests.control import Organization, engine, engine_name, new_organization, w
 from tests.metrics import scrape
 from tests.service import Service, Sql, since
 from tests.tunnel import Tunnel, open_websocket
+from tuplegate.data_plane.wire.sessions import WRONG_MAX
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -222,10 +222,10 @@ def test_a_key_that_may_only_read(service: Service, organization: Organization) 
         with pytest.raises(errors.ReadOnlySqlTransaction):
             connection.execute("create table wire_no (n int)")
         connection.execute("set default_transaction_read_only = off")
-        with pytest.raises(errors.InsufficientPrivilege):
+        with pytest.raises(errors.ReadOnlySqlTransaction):
             connection.execute("create table wire_no (n int)")
         for function in ("lo_from_bytea(0, 'x')", "lo_create(0)", "lo_unlink(1)"):
-            with pytest.raises(errors.InsufficientPrivilege):
+            with pytest.raises((errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction)):
                 connection.execute(f"select {function}")
 
 
@@ -449,6 +449,50 @@ def _conflicts(connection: Connection) -> bool:
     except errors.SerializationFailure:
         return True
     return False
+
+
+LAZILY = "set synchronous_commit = off"
+SHOWN = "select current_setting('synchronous_commit') as level"
+
+
+def test_what_was_answered_is_on_disk(wire: Connection, tunnel: Tunnel, org_sql: Sql) -> None:
+    """Whatever a client sets: it is on again when the transaction commits, which a trigger that is deferred sees."""
+    org_sql("create table wire_lazy (n int)")
+    org_sql(
+        "create function wire_commits() returns trigger language plpgsql as"
+        " $$ begin raise notice 'commits %', current_setting('synchronous_commit'); return new; end $$"
+    )
+    org_sql(
+        "create constraint trigger wire_commits after insert on wire_lazy deferrable initially deferred"
+        " for each row execute function wire_commits()"
+    )
+    insert = "insert into wire_lazy values (1)"
+    with tunnel.connect(prepare_threshold=0) as always:
+        check_commits(wire, insert)
+        check_commits(always, insert)
+
+
+def check_commits(connection: Connection, insert: str) -> None:
+    notices: list[str] = []
+    connection.add_notice_handler(lambda told: notices.append(str(told.message_primary)))
+    connection.execute(LAZILY.encode())
+    connection.execute(insert.encode())
+    connection.execute("begin")
+    connection.execute(LAZILY.replace("set", "set local").encode())
+    connection.execute(insert.encode())
+    connection.execute("commit")
+    connection.execute(f"with a as (select set_config('synchronous_commit', 'off', false)) {insert}".encode())
+    with connection.transaction():
+        connection.execute(insert.encode())
+        connection.execute(LAZILY.encode())
+    connection.execute(f"{LAZILY}; {insert}".encode(), prepare=False)
+    with connection.pipeline():
+        for sql in ("begin", LAZILY, insert, "commit", insert):
+            connection.execute(sql.encode())
+    assert notices == 7 * ["commits on"]
+    assert value(connection, SHOWN) == "on"
+    with pytest.raises(errors.FeatureNotSupported):
+        connection.execute(f"begin; {LAZILY}; {insert}; commit; select 1".encode(), prepare=False)
 
 
 # -- ends -------------------------------------------------------------------------------------------------------------
@@ -690,13 +734,34 @@ def test_a_name_of_code_cannot_be_hidden(
     assert org_sql.value("select count(*) from wire_many") == 0
 
 
+@since(18)
+def test_code_has_any_number_of_names(hand: Hand, organization: Organization, org_sql: Sql) -> None:
+    """And any form of them; it commits under none."""
+    org_sql("create table if not exists wire_many (n int)")
+    before = org_sql.value("select count(*) from wire_many")
+    hand.start(organization.key)
+    names = [b"n%d" % number for number in range(150)] + ["é".encode(), b"a b", b"x" * 63]
+    for name in names:
+        hand.send(parse(name, b"do $$ begin perform 1; end $$") + run_prepared(name))
+        assert [kind for kind, _ in hand.until("Z")] == ["1", "2", "C", "Z"], name
+    for name in (b"last", "ü".encode()):
+        hand.send(parse(name, COMMITS) + parse(b"plain", b"select 1") + SYNC)
+        hand.until("Z")
+        hand.send(run_prepared(name))
+        assert b"2D000" in hand.until("Z")[-2][1]
+        hand.send(run_prepared(b"plain") + message(b"C", b"Splain\0") + SYNC)
+        assert [kind for kind, _ in hand.until("Z")] == ["2", "D", "C", "Z"]
+        hand.until("Z")
+    assert org_sql.value("select count(*) from wire_many") == before
+
+
 def test_no_client_can_make_what_stands_for_a_refusal(service: Service, hand: Hand) -> None:
     """Its name is new each time; what code can read of the service's own statements is not it."""
     hand.start(new_organization(service, tier="free").key)
     hand.send(query("do $$ begin raise notice '%', current_query(); end $$"))
     [notice] = [body for kind, body in hand.until("Z") if kind == "N"]
-    [name] = re.findall(r"tuplegate_\w+", notice.decode())
-    names = [name, *(f"{name}_{number}" for number in range(1, 400))]
+    assert b"refused" not in notice
+    names = ["tuplegate_refused", *(f"tuplegate_refused_{number}" for number in range(1, 400))]
     hand.send(query(";".join(f"prepare \"{each}\" as select 'mine'" for each in names)))
     hand.until("Z")
     refused = 0
@@ -767,7 +832,6 @@ def test_the_answers_to_what_works_in_steps_are_the_engines(
         (parse(b"", b"reindex table wire_many") + run_prepared(b""), "12CZ", b"REINDEX"),
         (run_prepared(b"v")[: -len(SYNC)] + run_prepared(b"l"), "2CEZ", b"0A000"),
         (run_prepared(b"l")[: -len(SYNC)] + run_prepared(b"v"), "2DCEZ", b"0A000"),
-        (run_prepared(b"v")[: -len(SYNC)] + query("select 1") + SYNC, "2CEZZ", b""),
         (parse(b"", b"vacuum wire_nowhere") + run_prepared(b""), "12EZ", b"42P01"),
         (parse(b"", b"vacuum wire_many where") + run_prepared(b""), "EZ", b"42601"),
         (run_prepared(b"v") + run_prepared(b"l"), "2CZ2DCZ", b"SELECT"),
@@ -856,6 +920,23 @@ def test_a_wrong_secret_cancels_nothing(service: Service, hand: Hand, organizati
     with pytest.raises(ConnectionClosed):
         other.websocket.recv(20)
     assert [kind for kind, _ in hand.until("Z")] == ["T", "D", "C", "Z"]
+
+
+@pytest.mark.parametrize(("wrong", "is_cancelled"), [(WRONG_MAX - 1, True), (WRONG_MAX, False)])
+def test_a_secret_cannot_be_found_by_trying(
+    service: Service, hand: Hand, organization: Organization, wrong: int, is_cancelled: bool
+) -> None:
+    """After some wrong ones the right one does nothing either; it has only four bytes in version 3.0."""
+    (key_data,) = [body for kind, body in hand.start(organization.key) if kind == "K"]
+    secrets = [struct.pack(">i", number) for number in range(wrong)] + [key_data[4:]]
+    hand.send(query("select pg_sleep(15)" if is_cancelled else "select pg_sleep(3)"))
+    wait_until(lambda: any(row[2] == "PgSleep" for row in backends(organization)))
+    for secret in secrets:
+        other = Hand(service)
+        other.send(struct.pack(">ii", 16, 80877102) + key_data[:4] + secret)
+        with pytest.raises(ConnectionClosed):
+            other.websocket.recv(20)
+    assert [kind for kind, _ in hand.until("Z")] == (["T", "E", "Z"] if is_cancelled else ["T", "D", "C", "Z"])
 
 
 @pytest.mark.parametrize(

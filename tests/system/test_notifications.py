@@ -16,7 +16,7 @@ from tests.tunnel import Tunnel
 
 PAGES = 1024
 NOTIFY = "do $$ begin for i in 1..{} loop perform pg_notify('c', repeat('x', 7900) || i); end loop; end $$"
-LISTEN = "create or replace function hear() returns void language plpgsql as $$ begin listen c; end $$"
+HEAR = "create or replace function hear() returns void language plpgsql as $$ begin execute 'lis' || 'ten c'; end $$"
 
 pytestmark = [needs_bundled, since(17)]
 
@@ -76,12 +76,28 @@ def is_served(client: Hand) -> bool:
     return [kind for kind, _ in client.until("Z") if kind != "A"] == ["T", "D", "C", "Z"]
 
 
-@pytest.mark.parametrize("listen", ["listen c", f"{LISTEN}; select hear()"], ids=["seen", "unseen"])
+@pytest.fixture
+def older(small: Service) -> Iterator[Hand]:
+    """Somebody who is in a transaction for longer than all others, and does not listen."""
+    client = Hand(small)
+    client.start(new_organization(small).key)
+    client.send(query("begin; select 1"))
+    client.until("Z")
+    yield client
+    client.websocket.close()
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [["listen c", "begin; select 1"], [HEAR, "select hear(); commit; begin; select 1"]],
+    ids=["seen", "unseen"],
+)
 def test_who_listens_and_does_not_read_is_ended(
-    server: ExternalServer, one: Organization, idle: Hand, busy: Hand, listen: str
+    server: ExternalServer, one: Organization, idle: Hand, older: Hand, busy: Hand, statements: list[str]
 ) -> None:
-    """Before the queue is full, also where code listens; who listens and reads goes on."""
-    for statement in (listen, "begin; select 1"):
+    """Before the queue is full, also where code listens in the middle of a text. Who listens and reads goes on, and so
+    does who does not listen."""
+    for statement in statements:
         busy.send(query(statement))
         busy.until("Z")
     sql = one.control.sql()
@@ -93,6 +109,7 @@ def test_who_listens_and_does_not_read_is_ended(
     wait_until(lambda: measure_usage(server) < 0.1)
     assert can_notify(one)
     assert is_served(idle)
+    assert is_served(older)
 
 
 def test_who_is_idle_reads_what_a_failed_transaction_has_left(

@@ -26,12 +26,12 @@ def test_who_waits_for_longest_is_ended_first() -> None:
     assert choose_ended([IDLE, QUIET, LATE, OLDEST], END_SHARE, 5.0, 0.0) == []
 
 
-def test_who_may_listen_unseen_is_ended_later() -> None:
-    assert choose_ended([IDLE, QUIET, LATE, OLDEST], 0.5, 5.0, 0.0) == [OLDEST]
+def test_who_does_not_listen_is_never_ended() -> None:
+    assert choose_ended([IDLE, QUIET, LATE, OLDEST], 0.5, 5.0, 0.0) == []
     assert choose_ended(ALL, 1.0, 5.0, 60.0) == [OLD]
 
 
 def test_who_is_idle_is_ended_when_the_queue_stays_full() -> None:
     assert choose_ended([IDLE, QUIET, LATE], 1.0, 5.0, 0.5) == []
     assert choose_ended([IDLE, QUIET, LATE], 1.0, 5.0, 1.5) == [IDLE, LATE]
-    assert choose_ended([QUIET], 1.0, 5.0, 1.5) == [QUIET]
+    assert choose_ended([QUIET, OLDEST], 1.0, 5.0, 1.5) == []

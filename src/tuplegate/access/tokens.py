@@ -18,6 +18,9 @@ class TokenKind(Enum):
     SESSION = "svc_s_"
 
 
+BEGINNING: Final = "svc_"
+"""How every token begins."""
+
 _ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LETTERS: Final = frozenset(_ALPHABET.encode())
 _ID_LENGTH: Final = 12

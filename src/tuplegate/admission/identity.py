@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuplegate.access.scopes import Principal, Scope, expand_scopes
-from tuplegate.access.tokens import TokenKind, hash_token, read_token
+from tuplegate.access.tokens import BEGINNING, TokenKind, hash_token, read_token
 from tuplegate.admission.fairness import Lane, Lanes
 from tuplegate.admission.newcomers import Newcomers
 from tuplegate.admission.quota import Quota, Quotas
@@ -202,7 +202,7 @@ class IdentityCache:
         now = asyncio.get_running_loop().time()
         wanted = name[:NAME_LENGTH_MAX].decode("utf-8", "replace")
         if len(name) > NAME_LENGTH_MAX:  # no database has such a name; it is neither looked up nor kept
-            raise ServiceError("not_found", f"there is no database '{wanted}…' for this token")
+            raise ServiceError("not_found", f"there is no database {_quote(wanted + '…')} for this token")
         key = (identity.principal.organization, wanted)
         found = self._databases.get(key)
         if found is None or found[1] < now:
@@ -214,7 +214,7 @@ class IdentityCache:
                 self._found_database(found[0][1], found[0][2], identity.tier)
         place, bound = found[0], identity.principal.database
         if place is None or (bound is not None and bound != place[0]):
-            raise ServiceError("not_found", f"there is no database {wanted!r} for this token")
+            raise ServiceError("not_found", f"there is no database {_quote(wanted)} for this token")
         usage = self._usage.find_usage(identity.principal.organization, place[0])
         return Target(place[1], access_of(identity.scopes), place[0]), usage
 
@@ -241,6 +241,12 @@ def _unknown_token(kind: TokenKind) -> ServiceError:
         "the API key is unknown, expired or revoked",
         hint="Make another: with POST /v1/keys, or on the machine of the service with `tuplegate key create --local`.",
     )
+
+
+def _quote(name: str) -> str:
+    """Return a name for an error, without any token that was put in its place."""
+    begin, mark, _ = name.partition(BEGINNING)
+    return repr(begin + mark + "…" if mark else name)
 
 
 def _read_bearer(authorization: bytes | None) -> bytes:

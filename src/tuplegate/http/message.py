@@ -32,8 +32,8 @@ _HOST: Final = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])
 
 # Headers that say who asks, for what, and where the request ends may come once: another reader may take the other one.
 _ONCE: Final = frozenset({
-    b"authorization", b"content-length", b"content-type", b"expect", b"host", b"idempotency-key", b"origin",
-    b"transfer-encoding", b"tuplegate-database", b"tuplegate-transaction-id",
+    b"authorization", b"content-length", b"content-type", b"expect", b"host", b"idempotency-key",
+    b"neon-connection-string", b"origin", b"transfer-encoding", b"tuplegate-database", b"tuplegate-transaction-id",
 })  # fmt: skip
 
 

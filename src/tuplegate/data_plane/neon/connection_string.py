@@ -11,9 +11,10 @@ from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.errors import ServiceError
 
 _FORM: Final = re.compile(
-    rb"postgres(?:ql)?://(?:[^:@/?#]*(?::(?P<password>[^@/?#]*))?@)?[^@/?#]*(?:/(?P<database>[^?#]*))?(?:[?#].*)?",
+    rb"postgres(?:ql)?://(?:[^:@/?#]*(?::(?P<password>[^@/?#]*))?@)?[^@/?#]*(?:/(?P<database>[^?#/@:,]*))?(?:[?#].*)?",
     re.IGNORECASE | re.DOTALL,
 )
+"""A second string behind the first is no name of a database: an error would repeat it, with the key inside."""
 _NEVER_IN_A_HEADER: Final = re.compile(rb"[\0-\x1f\x7f]")
 _HINT: Final = "It is postgresql://any:API_KEY@HOST/DATABASE, with the user and the host as you like."
 

@@ -22,6 +22,7 @@ from tuplegate.data_plane.wire.messages import (
     COPY_IN,
     ERROR,
     EXECUTE,
+    FLUSH,
     FUNCTION,
     PARSE,
     PARSED,
@@ -66,6 +67,26 @@ class Flow:
         return self._is_open or self._has_asked
 
     @property
+    def is_open(self) -> bool:
+        """Return whether messages were sent after the last Sync that need one."""
+        return self._is_open
+
+    @property
+    def answers_own(self) -> bool:
+        """Return whether only statements of the service's own are under way."""
+        return not self._is_open and bool(self._asked) and all(kind == HIDDEN for kind in self._asked)
+
+    @property
+    def has_executed(self) -> bool:
+        """Return whether one of them was an Execute."""
+        return self._has_executed
+
+    @property
+    def has_asked(self) -> bool:
+        """Return whether something is not answered that the engine answers with ReadyForQuery."""
+        return self._has_asked
+
+    @property
     def _has_asked(self) -> bool:
         return len(self._asked) > self._ends
 
@@ -77,7 +98,10 @@ class Flow:
     @property
     def hides(self) -> bool:
         """Return whether the engine answers a statement of the service's own now."""
-        return bool(self._asked) and self._asked[0] == HIDDEN
+        for kind in self._asked:
+            if kind != COPY_DONE:  # the engine ignores the end of rows that it did not want
+                return kind == HIDDEN
+        return False
 
     @property
     def has_statements(self) -> bool:
@@ -96,7 +120,7 @@ class Flow:
             self._is_open = self._has_executed = False
         elif kind in (COPY_DONE, COPY_FAIL):
             self._end_rows()
-        elif kind not in (COPY_DATA, TERMINATE):
+        elif kind not in (COPY_DATA, TERMINATE, FLUSH):
             self._is_open = True
             self._has_executed = self._has_executed or kind == EXECUTE
 

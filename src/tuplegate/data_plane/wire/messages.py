@@ -13,9 +13,9 @@ NO: Final = b"N"
 """The answer to whoever asks for encryption inside of the WebSocket."""
 
 QUERY, PARSE, BIND, DESCRIBE, CLOSE, EXECUTE, SYNC, FUNCTION, TERMINATE = b"QPBDCESFX"
-COPY_DATA, COPY_DONE, COPY_FAIL, PASSWORD = b"dcfp"
+COPY_DATA, COPY_DONE, COPY_FAIL, PASSWORD, FLUSH = b"dcfpH"
 CLIENT_TYPES: Final = frozenset(b"QPBESFXdcfHDC")
-"""Types of messages that a client may send after the start-up; H is Flush."""
+"""Types of messages that a client may send after the start-up."""
 
 READY, ERROR, COMPLETE, COPY_IN, ROW = b"ZECGD"
 PARSED, BOUND, CLOSED = b"123"

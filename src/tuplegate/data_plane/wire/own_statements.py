@@ -51,6 +51,11 @@ class OwnStatements:
             self._answered.set_result(None)
         return self._failure
 
+    async def wait_for_any(self) -> bytes:
+        """Return the first value of the last row, also where something failed behind it."""
+        await self._answered
+        return self._value
+
     async def wait(self) -> bytes:
         """Return the first value of the last row. Raises WireError where they have failed."""
         await self._answered

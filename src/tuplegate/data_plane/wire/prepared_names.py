@@ -2,22 +2,23 @@
 
 The engine and the service can come to think of different texts by one name: a Parse or a Close that the engine refuses
 changes nothing there, names are cut, and they are converted from the client's encoding. So nothing is inferred from an
-answer. A name that once stood for such a statement is never taken for another one's, such a name consists of characters
-that are the same in every encoding, and a name that does not is taken for any. Only a Bind behind its own Parse, with
-nothing in between that is run, is certain: the engine has this text, or skips both.
+answer. A name that once stood for such a statement is never taken for another one's. It is remembered if it consists of
+characters that are the same in every encoding, and while there are few. From the first one on that is not, every name
+that is not known is taken for that of code. Only a Bind behind its own Parse, with nothing in between that is run, is
+certain: the engine has this text, or skips both.
 """
 
 import re
 from dataclasses import replace
 from typing import Final
 
-from tuplegate.data_plane.wire.messages import BIND, DESCRIBE, PARSE, WireError
-from tuplegate.data_plane.wire.texts import Judged
+from tuplegate.data_plane.wire.messages import BIND, DESCRIBE, PARSE
+from tuplegate.data_plane.wire.texts import Judged, judge_text
 
 _NAMES_MAX: Final = 100
 _NAME: Final = re.compile(rb"[A-Za-z0-9_.:$-]{0,60}")
 """The engine cuts names to 63 bytes."""
-_ANY: Final = Judged(1, is_code=True, has_steps=False, more=0, is_alone=True, only_ends=False)
+_ANY: Final = judge_text(b"do")
 """Of what can be anything: it is run as code is."""
 _BETWEEN: Final = frozenset({PARSE, BIND, DESCRIBE, ord("H")})
 """Messages that run nothing; the last is Flush."""
@@ -27,10 +28,8 @@ class PreparedNames:
     def __init__(self) -> None:
         self._many: dict[bytes, Judged] = {}
         self._last: tuple[bytes, Judged] | None = None
-
-    @property
-    def has_any(self) -> bool:
-        return bool(self._many)
+        self.is_full = False
+        """Some name was not remembered."""
 
     def see(self, kind: int) -> None:
         """Note that a message is sent."""
@@ -38,15 +37,13 @@ class PreparedNames:
             self._last = None
 
     def note_parse(self, name: bytes, judged: Judged) -> None:
-        """Note a Parse that the engine gets next. Raises WireError where its name cannot be remembered."""
+        """Note a Parse that the engine gets next."""
         known = self._many.get(name)
         if judged.has_no_bound or judged.more or known is not None:
-            if known is None and len(self._many) >= _NAMES_MAX:
-                raise WireError("54000", f"more than {_NAMES_MAX} statements like CALL and DO were prepared")
-            if not _NAME.fullmatch(name):
-                message = "the name of a statement like CALL and DO has at most 60 letters, digits and _ . : $ -"
-                raise WireError("42602", message)
-            self._many[name] = judged if known is None else _join(known, judged)
+            if known is None and (len(self._many) >= _NAMES_MAX or not _NAME.fullmatch(name)):
+                self.is_full = True
+            else:
+                self._many[name] = judged if known is None else _join(known, judged)
         self._last = (name, judged)
 
     def find(self, name: bytes) -> Judged | None:
@@ -54,9 +51,10 @@ class PreparedNames:
         if self._last is not None and self._last[0] == name:
             judged = self._last[1]
             return judged if judged.has_no_bound or judged.more else None
-        if not self._many:
+        if not self._many and not self.is_full:
             return None
-        return self._many.get(name) if _NAME.fullmatch(name) else _ANY
+        known = self._many.get(name) if _NAME.fullmatch(name) else _ANY
+        return _ANY if known is None and self.is_full else known
 
 
 def _join(one: Judged, other: Judged) -> Judged:

@@ -12,9 +12,10 @@ from tuplegate.catalog.metadata import Actor
 from tuplegate.data_plane.interactive.handover import Handover
 from tuplegate.data_plane.wire.failures import to_wire_error
 from tuplegate.data_plane.wire.messages import WireError, write_key_data
-from tuplegate.data_plane.wire.session import StartupReader, WireConnection, write_greeting, write_last_word
+from tuplegate.data_plane.wire.session import WireConnection, write_greeting, write_last_word
 from tuplegate.data_plane.wire.sessions import WireSessions
 from tuplegate.data_plane.wire.startup import CancelRequest, Startup, read_wishes
+from tuplegate.data_plane.wire.startup_reader import StartupReader
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts, Exchange
 from tuplegate.http.memory import STRANGER

@@ -1,10 +1,11 @@
-"""One client: its start-up, and then its bytes to the engine and back.
+"""One client: its bytes to the engine and back.
 
 A statement that may not run is replaced by one that the engine itself refuses, and the engine's error by ours. So the
 error comes in its place among the answers, a transaction that is open fails with it, and what follows up to the next
 Sync is skipped, all as PostgreSQL does it.
 """
 
+# size: both directions share what is known of the connection
 import asyncio
 import secrets
 import struct
@@ -15,21 +16,21 @@ from tuplegate.admission.identity import Identity
 from tuplegate.data_plane.wire.admission import WireAdmission, WireCounts
 from tuplegate.data_plane.wire.dumps import replace_question
 from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow, Parts
+from tuplegate.data_plane.wire.listening import READ_ONLY, SYNCHRONOUS, UNLISTEN, Listening, Place
 from tuplegate.data_plane.wire.messages import (
-    ASK_PASSWORD,
     BIND,
     BOUND,
     CLOSE,
     CLOSED,
+    COPY_DONE,
+    COPY_FAIL,
     COPY_IN,
     DESCRIBE,
     ERROR,
     EXECUTE,
     FUNCTION,
-    NO,
     PARSE,
     PARSED,
-    PASSWORD,
     QUERY,
     READY,
     SYNC,
@@ -39,78 +40,39 @@ from tuplegate.data_plane.wire.messages import (
     read_fields,
     write_execute,
     write_message,
-    write_negotiation,
     write_query,
     write_run,
 )
 from tuplegate.data_plane.wire.own_statements import LEAVE_SERIALIZABLE, OwnStatements, return_to
 from tuplegate.data_plane.wire.prepared_names import PreparedNames
-from tuplegate.data_plane.wire.startup import (
-    PACKET_MAX,
-    PASSWORD_MAX,
-    AskEncryption,
-    CancelRequest,
-    Startup,
-    check_length,
-    read_packet,
-)
-from tuplegate.data_plane.wire.texts import Judged, judge_text
+from tuplegate.data_plane.wire.texts import Judged, check_reads, judge_text
 from tuplegate.engine import port
-from tuplegate.http.exchange import ClientGone, Counts
+from tuplegate.http.exchange import Counts
 from tuplegate.http.websocket import WebSocketConnection
 
-_ASKS_MAX: Final = 2
-"""How often a client may ask for encryption: once for each kind."""
 _REFUSED: Final = b"tuplegate_refused_"
 _REFUSED_DIGITS: Final = 32
 _AT_ONCE: Final = 128
 """Messages that are judged before others get a turn."""
-_LISTENING: Final = b"LISTEN\0"
 _NOT_LISTENING: Final = b"UNLISTEN\0"
+_NOTHING: Final = b"UNLISTEN tuplegate"
+"""Does nothing, in a session that listens: nobody listens to that."""
+_CLOSING: Final = (UNLISTEN,)
+_CLOSING_READER: Final = (UNLISTEN, READ_ONLY)
+_CLOSING_LAZY: Final = (UNLISTEN, SYNCHRONOUS)
+_ENDED: Final = (b"COMMIT\0", b"ROLLBACK\0")
 _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."
 _BEGINS: Final = (QUERY, PARSE, BIND, FUNCTION)
+_PARTS: Final = (PARSE, BIND, DESCRIBE, EXECUTE, CLOSE)
+_RUNS: Final = (QUERY, FUNCTION, PARSE, BIND, DESCRIBE, EXECUTE)
+"""Behind any other message the engine can wait outside of a transaction."""
 _NOT_BEHIND: Final = "behind VACUUM, ANALYZE, CLUSTER and REINDEX nothing else runs up to the next Sync"
-_NOT_SET_BACK: Final = "after a statement that works in steps, the session could not be set back to its isolation level"
-
-
-class StartupReader:
-    """Reads what a client sends at the start, however it is cut into frames."""
-
-    def __init__(self, websocket: WebSocketConnection) -> None:
-        self._websocket = websocket
-        self._buffer = b""
-
-    async def read_first(self) -> CancelRequest | Startup:
-        """Return what the client wants. Whoever asks for encryption is told that there is none inside of this."""
-        for _ in range(_ASKS_MAX + 1):
-            length = struct.unpack(">i", await self._take(4))[0]
-            packet = read_packet(await self._take(check_length(length, 8, PACKET_MAX, "the start-up packet") - 4))
-            if not isinstance(packet, AskEncryption):
-                return packet
-            await self._websocket.send(NO)
-        raise WireError("08P01", "encryption was asked for again and again; there is none inside of a WebSocket")
-
-    async def ask_password(self, startup: Startup) -> bytes:
-        negotiation = write_negotiation(startup.unknown) if startup.must_negotiate else b""
-        await self._websocket.send(negotiation + ASK_PASSWORD)
-        kind, length = struct.unpack(">Bi", await self._take(5))
-        if kind != PASSWORD:
-            raise WireError("08P01", f"a message with the password was expected, not one of type {chr(kind)!r}")
-        body = await self._take(check_length(length, 5, PASSWORD_MAX, "the message with the password") - 4)
-        return body.rstrip(b"\0")
-
-    async def _take(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            data = await self._websocket.receive()
-            if not data:
-                raise ClientGone
-            self._buffer += data
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
-
-    def take_rest(self) -> bytes:
-        rest, self._buffer = self._buffer, b""
-        return rest
+_NOT_SET_BACK: Final = "after a statement, the session could not be brought back to how it must wait for the next one"
+_NOT_LAZILY: Final = (
+    "in a session that has named synchronous_commit, the end of a transaction comes in a text of its own"
+)
+_NO_SYNC: Final = "a Query or FunctionCall needs a Sync before it, behind messages of the extended protocol"
+_AFTER_SYNC: Final = "a statement that ends a transaction was prepared behind a Sync whose answer is still to come"
 
 
 # size: both directions share what is known of the connection.
@@ -139,8 +101,11 @@ class WireConnection:
         self._client = ClientMessages(bytes_max)
         self._engine = EngineMessages(self._look)
         self._own_name = b"tuplegate_" + secrets.token_hex(8).encode()
-        self._nothing = b"UNLISTEN tuplegate_" + secrets.token_hex(8).encode()
-        """A statement that does nothing: nobody listens to that. Code can read it, so the name serves nothing else."""
+        self._closing = _CLOSING if target.may_write else _CLOSING_READER
+        """What ends each thing that is run."""
+        self._listening = Listening()
+        self._level: OwnStatements | None = None
+        """What tells the level of a session that listens, and has set it aside."""
         self._refused: dict[bytes, bytes] = {}
         """What the client is told, by the name that the engine refuses."""
         self._is_skipping = False
@@ -155,6 +120,19 @@ class WireConnection:
         """Statements of the service's own that are not answered."""
         self._behind: tuple[bytes, ...] = ()
         """What is to be sent behind the client's statement: some of them."""
+        self._awaits_rows = False
+        """A text takes rows: what follows it must follow those."""
+        self._may_have_ended = False
+        """It can have ended a transaction before."""
+        self._began_in = IDLE
+        """The status in which the present unit began; 0 where that was not known."""
+        self._has_failed = self._has_ended = False
+        """Since the last ReadyForQuery something has failed, or a transaction has ended."""
+        self._is_told = self._may_still_listen = False
+        """The engine side knows that the session may listen; and that it may after what runs now."""
+        self._hides = 0
+        """So many of the next answers to statements are to the service's own."""
+        self._settled: asyncio.Future[None] | None = None
         self._has_last_word = self._is_leaving = False
         self._ending: WireError | None = None
         self._ended = asyncio.Event()
@@ -245,54 +223,196 @@ class WireConnection:
         kind = message[0]
         if self._is_skipping and kind != SYNC:
             return b""
-        if self._names.has_any:
-            self._count_parts()
+        if kind in (QUERY, FUNCTION) and self._flow.is_open:
+            # Behind a failure the engine would skip it. What is known of the connection would be wrong from then on.
+            self.end(WireError("08P01", _NO_SYNC), at_once=True)
+            return b""
         self._names.see(kind)
+        ends_rows = self._awaits_rows and kind in (COPY_DONE, COPY_FAIL)
         try:
             if self._behind and kind in _BEGINS:
                 raise WireError("0A000", _NOT_BEHIND)
-            if kind == QUERY:
-                message = await self._judge_query(message)
-            elif kind == PARSE:
-                await self._judge_parse(message)
-            elif kind == BIND:
-                message = await self._judge_bind(message)
-            elif kind in (CLOSE, DESCRIBE, EXECUTE):
-                await self._admission.admit_part(kind)
-            elif kind == FUNCTION:
-                await self._admission.admit(1)
-            elif kind == SYNC:
-                self._is_skipping = False
-                await self._admission.admit_sync()
+            message = await self._judge_kind(kind, message)
         except WireError as refusal:
-            return self._refuse(kind, refusal) + (self._pass_sync(message) if kind == SYNC else b"")
+            refused = self._refuse(kind, refusal)
+            if kind != SYNC:
+                return refused + (self._end_unit() if kind in (QUERY, FUNCTION) else b"")
+            message = refused + message
         self._flow.sent(kind)
         self._parts.sent(kind)
-        return message + self._set_back() if self._behind and kind in (QUERY, SYNC) else message
+        if ends_rows:
+            self._awaits_rows = False
+            self._unlisten_behind(in_block=False)
+        return message + self._end_unit() if ends_rows or kind in (QUERY, SYNC, FUNCTION) else message
 
-    def _set_back(self) -> bytes:
-        """Return what sets back what was changed for a statement."""
+    async def _judge_kind(self, kind: int, message: bytes) -> bytes:
+        """Return what the engine gets for a message; raises WireError where that is nothing."""
+        if kind == SYNC:
+            self._is_skipping = False
+            await self._admission.admit_sync()
+            return self._unlisten_before_sync(message)
+        begins = kind in (QUERY, FUNCTION) or (kind in _PARTS and not self._flow.is_open)
+        if self._level is not None and kind in _RUNS:
+            await self._return_to_level()
+        if begins:
+            await self._begin_unit()
+        if kind == QUERY:
+            return await self._judge_query(message)
+        if kind == FUNCTION:
+            await self._admission.admit(1)
+            self._unlisten_behind(in_block=self._is_in_block)
+        elif kind == PARSE:
+            await self._judge_parse(message)
+        elif kind == BIND:
+            message = await self._judge_bind(message)
+        elif kind in (CLOSE, DESCRIBE, EXECUTE):
+            await self._admission.admit_part(kind)
+        if kind == EXECUTE:
+            return self._unlisten_behind_execute(message)
+        if kind in (PARSE, BIND, DESCRIBE, COPY_DONE, COPY_FAIL):
+            self._listening.sent(kind)
+        return message
+
+    def _end_unit(self) -> bytes:
+        """Return what must follow a message that the engine answers with ReadyForQuery."""
+        if self._awaits_rows:
+            return b""
         behind, self._behind = self._behind, ()
-        return self._add_own(behind, must_succeed=True)
+        if self._listening.is_on:
+            closing = self._add_own(behind + self._closing[1:] + LEAVE_SERIALIZABLE, must_succeed=True)
+            self._level = self._own[-1]
+            return closing
+        return self._add_own(behind, must_succeed=True) if behind else b""
+
+    # -- listening ------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_in_block(self) -> bool:
+        """Return whether a transaction block is open, and nothing is under way that could end it."""
+        return self._flow.status == IN_BLOCK and not self._flow.has_statements
+
+    async def _begin_unit(self) -> None:
+        """See to what begins now: a text, or what comes up to the next Sync."""
+        if self._flow.answers_own or (self._flow.is_running and (self._listening.can_end or self._names.is_full)):
+            await self._settle()
+        if not self._flow.is_running:
+            self._parts.begin()
+            self._engine.shows_parts = True
+        self._began_in = 0 if self._flow.has_asked else self._flow.status
+
+    async def _settle(self) -> None:
+        """Wait until all that was sent is answered, or the engine waits for rows."""
+        await self._write_judged()
+        while not self._flow.waits_for_client:
+            self._settled = asyncio.get_running_loop().create_future()
+            await self._settled
+
+    async def _return_to_level(self) -> None:
+        """Give a session that listens its level for what is sent next. The engine can read notifications at that level
+        before it, and behind it."""
+        assert self._level is not None
+        await self._write_judged()
+        level = await self._level.wait_for_any()
+        if level:  # else it was not set aside: the transaction has failed, and gives back what it has changed
+            self._link.count_begun(2)
+            await self._run_own(return_to(level))
+        self._level = None
+
+    def _unlisten_behind_execute(self, message: bytes) -> bytes:
+        """Return an Execute, with UNLISTEN behind it where it may have ended the transaction: the engine would read
+        notifications while it waits for the next message."""
+        listening = self._listening
+        listening.sent(EXECUTE)
+        if not listening.can_end or self._behind or listening.is_copy(message[5:].partition(b"\0")[0]):
+            return message
+        if not self._parts.is_exact:
+            raise WireError("0A000", _AFTER_SYNC, hint="Wait for that answer, or send it as a simple query.")
+        if self._flow.has_executed:
+            self._may_listen()
+        self._flow.sent(EXECUTE)
+        listening.put_inside()
+        if self._began_in == FAILED:
+            return message + self._run_inside()
+        # Also before it: what came earlier must not have listened when this commits, and something behind it fails.
+        return self._run_inside() + message + self._run_inside()
+
+    def _unlisten_before_sync(self, message: bytes) -> bytes:
+        began_in = self._began_in
+        place = self._listening.place_in_unit(in_block=began_in == IN_BLOCK, has_failed=began_in == FAILED)
+        if place is not Place.NOWHERE:
+            if self._closing is _CLOSING_LAZY and self._parts.is_exact and not self._behind:
+                message = self._run_inside() + message
+            self._unlisten_behind(in_block=False)
+        if place is not Place.NOWHERE or not self._listening.awaits_rows:
+            self._listening.ended()
+        return message
+
+    def _unlisten_behind(self, *, in_block: bool) -> None:
+        if not in_block and not self._listening.is_on:
+            self._link.count_begun(1)
+            self._behind += self._closing
+
+    # -- texts ----------------------------------------------------------------------------------------------------
 
     async def _judge_query(self, message: bytes) -> bytes:
         text = message[5:-1]
-        judged = judge_text(text)
+        judged = self._judge_text(text)
         if self._is_way_out(judged):
             self._admission.count(1)
-        else:
-            await self._admission.admit(judged.begins)
-            if judged.more:
-                await self._admission.begin(judged.more)
-        if not judged.has_no_bound:
-            asked = replace_question(text)
-            return message if asked is text else write_query(asked)
+            return message
+        if judged.may_end and self._closing is _CLOSING_LAZY:
+            await self._commit_synchronously(judged)
+        await self._admission.admit(judged.begins)
+        if judged.more:
+            await self._admission.begin(judged.more)
         if judged.has_steps and judged.is_alone and await self._is_idle():
             await self._leave_serializable()
+            self._unlisten_behind(in_block=False)
             return message
-        # Beside another statement it runs in one transaction, or not at all.
-        self._hidden += 1
-        return write_query(b"%b\n;%b" % (text, self._nothing))
+        in_block = self._is_in_block
+        place = self._listening.place_behind_text(judged, in_block=in_block)
+        if judged.may_end and not judged.only_ends:
+            self._may_listen()
+        if place is Place.BEHIND_ROWS:
+            await self._settle()
+            self._awaits_rows, self._may_have_ended = True, judged.may_end
+        elif place is Place.BEHIND:
+            self._unlisten_behind(in_block=False)
+        asked = replace_question(text)
+        if judged.has_no_bound or (judged.takes_more and self._closing is _CLOSING_LAZY):
+            # Beside another statement, code runs in one transaction, and what works in steps not at all.
+            self._hidden += 1
+            return write_query(b"\n;".join((asked, *self._inside)))
+        return message if asked is text else write_query(asked)
+
+    async def _commit_synchronously(self, judged: Judged) -> None:
+        """Have a commit wait for the disk that comes next. Raises WireError where it does not come alone."""
+        if not judged.only_ends:
+            raise WireError("0A000", _NOT_LAZILY, hint="Send COMMIT and END in texts of their own.")
+        await self._settle()
+        if self._flow.status == IN_BLOCK:
+            await self._run_own((SYNCHRONOUS,))
+
+    def _judge_text(self, text: bytes) -> Judged:
+        """Raises WireError for a text that may not run."""
+        judged = judge_text(text)
+        if not self.target.may_write:
+            check_reads(text, judged)
+        self._judge_listening(judged)
+        if judged.is_lazy and self.target.may_write:
+            self._closing = _CLOSING_LAZY
+        return judged
+
+    def _judge_listening(self, judged: Judged) -> None:
+        self._listening.judge(judged)
+        if judged.listens:
+            self._may_listen()
+
+    def _may_listen(self) -> None:
+        """Note that the session may listen, for good or while a transaction is open that began behind another."""
+        if not self._is_told:
+            self._is_told = True
+            self._link.note_listening(True)
 
     def _is_way_out(self, judged: Judged) -> bool:
         """Return whether the text ends a transaction that has failed: whoever has no quota left must get out of it."""
@@ -300,32 +420,30 @@ class WireConnection:
 
     async def _judge_parse(self, message: bytes) -> None:
         name, _, rest = message[5:].partition(b"\0")
-        judged = judge_text(rest.partition(b"\0")[0])
+        judged = self._judge_text(rest.partition(b"\0")[0])
+        if judged.copies and self._flow.has_asked:
+            await self._settle()
         if self._is_way_out(judged):
             self._admission.waive()
         await self._admission.admit_part(PARSE)
         self._names.note_parse(name, judged)
-        if self._names.has_any:
-            self._count_parts()
-
-    def _count_parts(self) -> None:
-        """Count the parts of what begins now, so that something can be put between them."""
-        if not self._flow.is_running:
-            self._parts.begin()
-            self._engine.shows_parts = True
+        self._listening.note_parse(name, judged)
 
     async def _judge_bind(self, message: bytes) -> bytes:
         """Return the message, and before it what keeps code from committing. A cursor that is made in a block does not
         outlive it, so it matters where the cursor is made."""
         await self._admission.admit_part(BIND)
-        judged = self._names.find(message[5:].partition(b"\0")[2].partition(b"\0")[0])
+        portal, _, rest = message[5:].partition(b"\0")
+        name = rest.partition(b"\0")[0]
+        self._listening.note_bind(portal, name)
+        judged = self._names.find(name)
         if judged is None:
             return message
         if not judged.has_no_bound:
             await self._admission.begin(judged.more)
             return message
         # What is under way could end the block.
-        if self._flow.status == IN_BLOCK and not self._flow.has_statements:
+        if self._is_in_block:
             return message
         if self._parts.is_exact and judged.has_steps and self._flow.status == IDLE and not self._flow.has_statements:
             if not self._parts.has_bound:
@@ -333,7 +451,9 @@ class WireConnection:
                 await self._leave_serializable()
                 return message
         elif self._parts.is_exact and judged.is_code and self._link.blocks_pipelines:
-            return self._begin_block() + message
+            # Up to the next Sync what follows another statement runs in a transaction block.
+            self._flow.sent(EXECUTE)
+            return self._run_inside() + message
         raise WireError(
             "0A000",
             "with the extended protocol, VACUUM, ANALYZE, CLUSTER and REINDEX must come first behind a Sync that is"
@@ -341,12 +461,17 @@ class WireConnection:
             hint=_IN_BLOCK_HINT,
         )
 
-    def _begin_block(self) -> bytes:
-        """Return a statement that does nothing: up to the next Sync what follows it runs in a transaction block."""
-        self._hidden += 1
-        self._parts.sent_own()
-        self._flow.sent(EXECUTE)
-        return write_run(self._own_name, self._nothing)
+    @property
+    def _inside(self) -> tuple[bytes, ...]:
+        """Return what ends the client's statements, in their own transaction."""
+        return (_NOTHING, *self._closing[1:]) if self._listening.is_on else self._closing
+
+    def _run_inside(self) -> bytes:
+        """Return that between messages of the client's."""
+        statements = self._inside
+        for _ in statements:
+            self._parts.sent_own()
+        return b"".join(write_run(self._own_name, statement) for statement in statements)
 
     async def _is_idle(self) -> bool:
         """Return whether nothing of the client's is under way; what is the service's own is waited for."""
@@ -357,11 +482,15 @@ class WireConnection:
 
     async def _leave_serializable(self) -> None:
         """Change the session's isolation level for the statement that follows. Raises WireError where that fails."""
-        statement = self._add_own(LEAVE_SERIALIZABLE, must_succeed=False)
+        self._behind = return_to(await self._run_own(LEAVE_SERIALIZABLE))
+
+    async def _run_own(self, statements: tuple[bytes, ...]) -> bytes:
+        """Run statements of the service's own before what follows; return their first value. Raises WireError."""
+        data = self._add_own(statements, must_succeed=False)
         own = self._own[-1]
         self._tell_state()
-        await self._link.write(statement)
-        self._behind = return_to(await own.wait())
+        await self._link.write(data)
+        return await own.wait()
 
     def _add_own(self, statements: tuple[bytes, ...], *, must_succeed: bool) -> bytes:
         """Return messages with statements of the service's own, which are sent next."""
@@ -383,11 +512,6 @@ class WireConnection:
         self._is_skipping = kind != SYNC  # as the engine does, up to the next one
         self._flow.sent(EXECUTE)
         return write_execute(name)
-
-    def _pass_sync(self, message: bytes) -> bytes:
-        self._flow.sent(SYNC)
-        self._parts.sent(SYNC)
-        return message + self._set_back() if self._behind else message
 
     # -- to the client --------------------------------------------------------------------------------------------
 
@@ -423,21 +547,29 @@ class WireConnection:
     def _look(self, kind: int, message: bytes) -> bytes | None:
         """See `flow.Look`."""
         if kind in (PARSED, BOUND, CLOSED):
-            return b"" if self._parts.take(kind, hides=self._flow.hides) else None
+            is_own = self._parts.take(kind, hides=self._flow.hides)
+            if is_own and kind == BOUND:
+                self._hides = 1
+            return b"" if is_own else None
         if self._flow.hides:
             return self._look_at_own(kind, message)
         if kind == READY:
             self._note_ready(message[5])
         elif kind == COPY_IN:
             self._flow.note_rows_wanted()
+            self._wake()
         elif kind == ERROR:
             self._flow.note_error()
             return self._look_at_error(message)
-        elif self._hidden and message[5:] == _NOT_LISTENING:
-            self._hidden -= 1
+        elif self._hides:
+            self._hides -= 1
             return b""
-        elif message[5:] == _LISTENING:
-            self._link.note_listening()
+        elif message[5:] == _NOT_LISTENING and self._hidden:
+            self._hidden -= 1
+            self._hides = len(self._closing) - 1
+            return b""
+        elif message[5:] in _ENDED:
+            self._has_ended = True
         return None
 
     def _note_ready(self, status: int) -> None:
@@ -445,9 +577,31 @@ class WireConnection:
         self._engine.shows_rows = self._flow.hides
         self._tell_ready()
         self._parts.end()
+        self._check_unlistened(status)
+        self._wake()
         if not self._flow.is_running:
             self._refused.clear()
             self._hidden = 0
+
+    def _check_unlistened(self, status: int) -> None:
+        """End the connection where a COPY has wanted no rows, and so nothing was sent behind it."""
+        is_missing = self._awaits_rows and (self._may_have_ended or not self._has_failed)
+        if self._listening.awaits_rows:
+            self._listening.ended()
+            is_missing = is_missing or not self._has_failed
+        if is_missing and status == IDLE:
+            self.end(WireError("57P01", _NOT_SET_BACK), at_once=True)
+        # A transaction that began behind another one may listen until it ends.
+        self._may_still_listen = status != IDLE and (self._has_ended or self._may_still_listen)
+        if self._is_told and not self._flow.is_running and not self._listening.is_on:
+            self._is_told = self._may_still_listen
+            self._link.note_listening(self._is_told)
+        self._awaits_rows = self._has_failed = self._has_ended = False
+        self._hides = 0
+
+    def _wake(self) -> None:
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
 
     def _look_at_own(self, kind: int, message: bytes) -> bytes | None:
         """Take a part of the answer to a statement of the service's own. The last words of the engine are passed on."""
@@ -455,7 +609,7 @@ class WireConnection:
             own = self._own.popleft()
             failure = own.end()
             self._note_ready(message[5])
-            if failure is not None and own.must_succeed:
+            if failure is not None and own.must_succeed and message[5] != FAILED:
                 self.end(WireError("57P01", f"{_NOT_SET_BACK}: {failure.message}"), at_once=True)
         elif kind == ERROR and read_fields(message).get("V") in (b"FATAL", b"PANIC"):
             return self._look_at_error(message)
@@ -465,6 +619,12 @@ class WireConnection:
 
     def _look_at_error(self, message: bytes) -> bytes | None:
         self._usage.errors += 1
+        self._has_failed = True
+        self._hides = 0
+        if (self._has_ended or self._listening.is_on) and self._flow.is_open and not self._flow.has_asked:
+            # The engine waits for a Sync outside of a transaction, where it would read notifications. Code may have
+            # listened as it committed.
+            self.end(WireError("57P01", _NOT_SET_BACK), at_once=True)
         fields = read_fields(message)
         text, severity = fields.get("M", b""), fields.get("V", b"ERROR").decode()
         self._has_last_word = severity in ("FATAL", "PANIC")

@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import secrets
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tuplegate.access.scopes import Scope
@@ -21,6 +22,15 @@ _FINISH_S: Final = 5.0
 _SECRET_BYTES: Final = {0: 4}
 _SECRET_BYTES_LATER: Final = 32
 """Bytes of a secret to cancel by: four in version 3.0 of the protocol."""
+WRONG_MAX: Final = 100
+"""Wrong secrets after which a connection cannot be cancelled any more. Four bytes can be found by trying."""
+
+
+@dataclass(slots=True)
+class _Open:
+    connection: WireConnection
+    secret: bytes
+    wrong: int = 0
 
 
 class WireSessions:
@@ -30,7 +40,7 @@ class WireSessions:
         self._worker = worker
         self._seats = seats
         self._idle_s = idle_s
-        self._open: dict[int, tuple[WireConnection, bytes]] = {}
+        self._open: dict[int, _Open] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.counts = WireCounts()
 
@@ -49,7 +59,7 @@ class WireSessions:
         while not number or number in self._open:
             number = (self._worker + 1) << _WORKER_SHIFT | secrets.randbits(_WORKER_SHIFT)
         secret = secrets.token_bytes(_SECRET_BYTES.get(minor, _SECRET_BYTES_LATER))
-        self._open[number] = connection, secret
+        self._open[number] = _Open(connection, secret)
         self.counts.opened += 1
         return number, secret
 
@@ -66,12 +76,16 @@ class WireSessions:
 
     async def cancel(self, number: int, secret: bytes) -> None:
         """Cancel what runs on a connection of this worker. A wrong secret does nothing, and nobody is told."""
-        connection, known = self._open.get(number, (None, b""))
-        if connection is not None and hmac.compare_digest(known, secret):
-            try:
-                await connection.cancel()
-            except TimeoutError:
-                pass  # the statement goes on, as with any cancel that comes too late
+        found = self._open.get(number)
+        if found is None or found.wrong >= WRONG_MAX:
+            return
+        if not hmac.compare_digest(found.secret, secret):
+            found.wrong += 1
+            return
+        try:
+            await found.connection.cancel()
+        except TimeoutError:
+            pass  # the statement goes on, as with any cancel that comes too late
 
     def do_later(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that nobody waits for."""
@@ -88,7 +102,7 @@ class WireSessions:
 
     @property
     def _connections(self) -> list[WireConnection]:
-        return [connection for connection, _ in self._open.values()]
+        return [found.connection for found in self._open.values()]
 
     @property
     def tokens(self) -> set[bytes]:

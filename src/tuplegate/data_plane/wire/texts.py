@@ -1,10 +1,11 @@
 """Looks at the text of a statement before the engine does. Pure.
 
-Three things must be known. How many transactions it can begin, since the engine remembers only so many
+Some things must be known. How many transactions it can begin, since the engine remembers only so many
 (`engine/postgres/safety/guard.py`): several statements run in one, unless some of them end it; a statement with
 CONCURRENTLY begins a few; a single CALL or DO any number, unless it runs inside of a transaction block, and VACUUM and
-the like one for every table. Whether it is about prepared transactions, which are the service's own. And whether its
-comments would keep the engine's scanner busy.
+the like one for every table. Whether the session will listen, and whether another statement can be put behind the text
+(`own_statements.py`). Whether it is about prepared transactions, which are the service's own. And whether its comments
+would keep the engine's scanner busy.
 
 Texts are read as Latin-1, whatever they are in: every keyword and sign that matters is ASCII in all encodings.
 """
@@ -22,8 +23,7 @@ _CODE: Final = frozenset({"do", "call"})
 _IN_STEPS: Final = frozenset({"vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
 """First words of what begins a transaction for every table, if it is alone."""
 _MORE: Final = 8
-"""Transactions that CONCURRENTLY and NOTIFY can begin beside their own: CREATE INDEX begins three, and a notification
-one in every connection of the database that listens, of which there are as many at most."""
+"""Transactions that CONCURRENTLY can begin beside its own: CREATE INDEX begins three."""
 _COMMENTS_MAX: Final = 100
 _SECOND: Final = {"prepare": "transaction", "commit": "prepared", "rollback": "prepared"}
 _ENDS: Final = frozenset({"commit", "rollback", "abort", "end"})
@@ -36,6 +36,21 @@ _AS_WORDS: Final = bytes(
     byte if chr(byte).isalnum() or byte >= 0x80 or byte in b"_$" else 32 for byte in bytes(range(256)).lower()
 )
 """Turns letters to lower case, and everything that is no part of a name into a blank."""
+_PLAIN: Final = frozenset(
+    {"select", "insert", "update", "delete", "merge", "with", "values", "table", "copy", "execute", "explain"}
+)
+"""First words of what does the same, and fails with the same errors, alone and in front of another statement."""
+_INERT: Final = frozenset({"begin", "start", "savepoint", "show", "reset", "deallocate"})
+"""First words of what runs no code and changes no setting to another value than at the start, if it is alone."""
+_LISTENS: Final = re.compile(rb"\blisten\b")
+_CHOOSES: Final = frozenset({"set", "begin", "start"})
+"""First words of what can make the present transaction one that writes: nothing else can before the engine has taken a
+snapshot, and nothing at all afterwards."""
+_CHOICE: Final = re.compile(rb"\b(?:set|begin|start)\b")
+_WRITES: Final = re.compile(rb"\bwrite\b|\btransaction_read_only\b|\bu&")
+_DEFAULT: Final = re.compile(rb"\s*set\s+session\s+characteristics\s[\w\s,]*;?\s*")
+"""Is about later transactions, which the service sees to."""
+_NOTHING: Final = b"; \t\n\r\f\v"
 _BEGUN_MAX: Final = 1000
 _WORD: Final = re.compile(r"[A-Za-z_]+")
 _LOOKED_AT_MAX: Final = 1000
@@ -45,8 +60,11 @@ _LOOKED_AT_MAX: Final = 1000
 @dataclass(frozen=True, slots=True)
 class Judged:
     """`begins` is how many transactions it can begin at most. `is_code` and `has_steps`: it can begin any number,
-    unless it runs inside of a block. `more` are those that it can begin behind its own, or elsewhere. `is_alone`: the
-    text is this one statement and nothing else. `only_ends`: that statement ends a transaction."""
+    unless it runs inside of a block. `more` are those that it can begin behind its own. `is_alone`: the text is one
+    statement and nothing else. `only_ends`: that statement ends a transaction. `ends`: the first one does. `may_end`:
+    some statement can. `is_inert`: it leaves nothing behind. `takes_more`: another statement can be put behind it.
+    `listens`: it can have LISTEN. `copies`: so often it can have COPY … FROM STDIN. `is_lazy`: it can let commits not
+    wait."""
 
     begins: int
     is_code: bool
@@ -54,6 +72,13 @@ class Judged:
     more: int
     is_alone: bool
     only_ends: bool
+    ends: bool
+    may_end: bool
+    is_inert: bool
+    takes_more: bool
+    listens: bool
+    copies: int
+    is_lazy: bool
 
     @property
     def has_no_bound(self) -> bool:
@@ -72,11 +97,44 @@ def judge_text(text: bytes) -> Judged:
             _check_second(sql, keyword, end)
     except ServiceError as error:
         raise WireError("54000", error.body.message, error.body.hint) from None
-    is_alone = b";" not in text.rstrip(b"; \t\n\r\f\v")
+    is_alone = b";" not in text.rstrip(_NOTHING)
     begins = 1 if is_alone else _count_begun(text, lowered)
-    more = _MORE * begins if b"notify" in lowered or b"concurrently" in lowered else 0
-    only_ends = is_alone and keyword in _ENDS
-    return Judged(begins, keyword in _CODE, keyword in _IN_STEPS, more, is_alone, only_ends)
+    is_concurrent = b"concurrently" in lowered
+    ends = keyword in _ENDS
+    may_end = ends or begins > 1
+    return Judged(
+        begins,
+        is_code=keyword in _CODE,
+        has_steps=keyword in _IN_STEPS,
+        more=_MORE * begins if is_concurrent else 0,
+        is_alone=is_alone,
+        only_ends=is_alone and ends,
+        ends=ends,
+        may_end=may_end,
+        is_inert=is_alone and (keyword in _INERT or not text.strip(_NOTHING)),
+        takes_more=not may_end
+        and not is_concurrent
+        and b"unlisten" not in lowered  # one's answer could be taken for the other's
+        and (keyword in _PLAIN or (not is_alone and keyword != "discard")),
+        listens=b"listen" in lowered and _LISTENS.search(lowered) is not None,
+        copies=lowered.count(b"stdin") if b"copy" in lowered else 0,
+        is_lazy=b"synchronous_commit" in lowered,
+    )
+
+
+def check_reads(text: bytes, judged: Judged) -> None:
+    """Refuse a text of a client who may only read, if it could make a transaction write. Raises WireError."""
+    if judged.begins > 1:
+        raise WireError(
+            "0A000",
+            "with a key that may only read, nothing can follow the end of a transaction in the same text",
+            hint="Send COMMIT and ROLLBACK, and END, in texts of their own.",
+        )
+    lowered = text.lower()
+    if judged.is_alone and (first_keyword(text.decode("latin-1"))[0] not in _CHOOSES or _DEFAULT.fullmatch(lowered)):
+        return
+    if _WRITES.search(lowered) is not None and _CHOICE.search(lowered) is not None:
+        raise WireError("25006", "a key that may only read cannot make its transactions read-write")
 
 
 def _count_begun(text: bytes, lowered: bytes) -> int:

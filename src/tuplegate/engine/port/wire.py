@@ -42,12 +42,16 @@ class WireSession(Protocol):
         """
         ...
 
+    def count_begun(self, begins: int) -> None:
+        """Note that so many transactions may begin beside those of the client's statements."""
+        ...
+
     def note(self, state: WireState) -> None:
         """Note what the engine does from now on."""
         ...
 
-    def note_listening(self) -> None:
-        """Note that the session may get notifications from now on."""
+    def note_listening(self, listens: bool) -> None:
+        """Note whether the session may listen to notifications from now on."""
         ...
 
     def explain(self, sqlstate: str) -> StatementFailed | None:

@@ -121,6 +121,9 @@ class WireRun(Run):
             await self._guard.wait(asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000)
         self._guard.count(begins)
 
+    def count_begun(self, begins: int) -> None:
+        self._guard.count(begins)
+
     def note(self, state: WireState) -> None:
         was, self._state = self._state, state
         if state is WireState.IDLE:
@@ -136,8 +139,8 @@ class WireRun(Run):
             if not self._cancelling and not self._is_ending:
                 self._explained = None
 
-    def note_listening(self) -> None:
-        self.is_listening = True
+    def note_listening(self, listens: bool) -> None:
+        self.is_listening = listens
 
     def explain(self, sqlstate: str) -> port.StatementFailed | None:
         return self._explained if sqlstate in _ENDED else None

@@ -7,7 +7,8 @@ is full every NOTIFY fails, so nobody is told to read any more: it would stay fu
 
 So while clients listen, the queue is looked at. To ask for its length lets the engine drop what all have read. When it
 grows, the service sends a notification of its own, which tells every session to read that has fallen behind. When it
-grows further, those that cannot read are ended, the longest waiting first.
+grows further, those that cannot read are ended, the longest waiting first; only those that may listen at all, since
+nobody listens unseen (`data_plane/wire/listening.py`).
 """
 
 import asyncio
@@ -22,9 +23,7 @@ from tuplegate.keeping import tick
 WAKE_SHARE: Final = 1 / 16
 """With so much of the queue in use, sessions are told to read."""
 END_SHARE: Final = 1 / 4
-"""With so much in use, a session that is known to listen and does not read is ended."""
-_END_ANY_SHARE: Final = 1 / 2
-"""With so much in use and no such session, any that does not read: code can listen unseen."""
+"""With so much in use, a session that may listen and does not read is ended."""
 _FULL_S: Final = 1.0
 """When it is full for this long and nobody is in the way, idle sessions are ended: nobody can tell them to read."""
 _TICK_S: Final = 1.0
@@ -47,7 +46,7 @@ class Listener(Protocol):
 
     @property
     def is_listening(self) -> bool:
-        """Return whether the session is known to have listened."""
+        """Return whether the session may listen."""
         ...
 
     @property
@@ -66,13 +65,11 @@ def choose_ended(sessions: Collection[_L], usage: float, woken_at: float, full_s
     how long the queue has been full."""
     if usage < END_SHARE:
         return []
-    behind = {session: since for session in sessions if (since := session.busy_since) is not None and since < woken_at}
-    listening = [session for session in behind if session.is_listening]
-    if chosen := listening or (list(behind) if usage >= _END_ANY_SHARE else []):
-        return [min(chosen, key=lambda session: behind[session])]
-    if full_s < _FULL_S:
-        return []
-    return [session for session in sessions if session.is_listening] or list(sessions)
+    listening = [session for session in sessions if session.is_listening]
+    behind = {session: since for session in listening if (since := session.busy_since) is not None and since < woken_at}
+    if behind:
+        return [min(behind, key=lambda session: behind[session])]
+    return listening if full_s >= _FULL_S else []
 
 
 class NotificationWatch:

@@ -1,0 +1,119 @@
+"""Keeps a session from listening unseen. Pure.
+
+To read notifications is a transaction of the engine's own making, which begins whenever another session notifies, and
+takes a place among the serializable ones if the session's default is that. So a session that listens waits at
+REPEATABLE READ, and gets its own level back for each thing that its client sends (`session.py`). All others must not
+listen. Code can do so without any text that says it, also while a transaction commits. So UNLISTEN follows what such a
+session runs, in a transaction of its own, and one more is counted: the engine can read notifications once before it.
+"""
+
+from enum import Enum
+from typing import Final
+
+from tuplegate.data_plane.wire.messages import COPY_DONE, COPY_FAIL, EXECUTE, WireError
+from tuplegate.data_plane.wire.texts import Judged
+
+UNLISTEN: Final = b"UNLISTEN *"
+READ_ONLY: Final = b"SET default_transaction_read_only = on"
+"""Comes with it where the client may only read: the next transaction begins so again, whatever this one has set."""
+SYNCHRONOUS: Final = b"SET synchronous_commit = on"
+"""Comes with it in a session whose texts name that setting: the commit waits for the disk."""
+_ONLY_COPY: Final = "beside COPY … FROM STDIN no other statement is run up to the Sync behind its rows"
+_COPY_ALONE: Final = "a text can have COPY … FROM STDIN only once"
+_NO_COPY: Final = "a session that listens cannot copy rows from its client"
+_NO_COPY_HINT: Final = "Use another connection for COPY … FROM STDIN."
+
+
+class Place(Enum):
+    """Where UNLISTEN is put."""
+
+    NOWHERE = "nothing was run that could listen"
+    BEHIND = "behind it"
+    BEHIND_ROWS = "behind the rows that it takes"
+
+
+class Listening:
+    """What must be known of a session for this. `is_on`: it may listen, since its client has said so.
+
+    `can_end`: a statement was prepared that ends a transaction; what is executed can be that one, whatever its name.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.can_end = False
+        self._is_due = False
+        """Something came since the last Sync, or UNLISTEN, that can run code."""
+        self._has_executed = False
+        self._copy: bytes | None = None
+        """The name of a statement for COPY … FROM STDIN that was prepared since the last Sync."""
+        self._copy_is_bound = self._rows_have_ended = False
+        self._portal = b""
+        """Of that statement, if it is bound."""
+
+    def judge(self, judged: Judged) -> None:
+        """See a text before it is sent. Raises WireError."""
+        self.is_on = self.is_on or judged.listens
+        if self.is_on and judged.copies:
+            raise WireError("0A000", _NO_COPY, hint=_NO_COPY_HINT)
+        if judged.copies > 1 and not judged.is_alone:
+            raise WireError("0A000", _COPY_ALONE)
+
+    # -- the extended protocol ------------------------------------------------------------------------------------
+
+    def note_parse(self, name: bytes, judged: Judged) -> None:
+        self.can_end = self.can_end or judged.ends
+        if judged.copies and not judged.ends:
+            self._copy = name
+
+    def note_bind(self, portal: bytes, name: bytes) -> None:
+        """Note a Bind. While rows are copied nothing can be sent behind it, so there is nothing else beside a COPY."""
+        if self._copy is not None:
+            if name != self._copy:
+                raise WireError("0A000", _ONLY_COPY)
+            self._copy_is_bound = True
+            self._portal = portal
+
+    def is_copy(self, portal: bytes) -> bool:
+        """Return whether an Execute is that of a COPY. Raises WireError where it is another beside one."""
+        if self._copy is None:
+            return False
+        if not self._copy_is_bound or portal != self._portal:
+            raise WireError("0A000", _ONLY_COPY)
+        return True
+
+    def sent(self, kind: int) -> None:
+        """Note a message between two Syncs, but for Close."""
+        if kind in (COPY_DONE, COPY_FAIL):
+            self._rows_have_ended = True
+        else:
+            self._is_due = True
+            self._has_executed = self._has_executed or kind == EXECUTE
+
+    def place_in_unit(self, *, in_block: bool, has_failed: bool) -> Place:
+        """Return where it is put before or behind a Sync. `in_block`: all of it is in a transaction block that is
+        open; `has_failed`: and that has failed."""
+        is_due = self._is_due or (self.can_end and self._has_executed)
+        if self.is_on or not is_due or (in_block and not self.can_end) or (has_failed and not self._has_executed):
+            return Place.NOWHERE
+        return Place.BEHIND if self._copy is None or self._rows_have_ended else Place.NOWHERE
+
+    def ended(self) -> None:
+        """Note that it was put somewhere, or that nothing is left of what could listen."""
+        self._is_due = self._has_executed = self._rows_have_ended = self._copy_is_bound = False
+        self._copy = None
+
+    def put_inside(self) -> None:
+        """Note that it was put behind an Execute, and that others may follow."""
+        self._is_due = False
+
+    @property
+    def awaits_rows(self) -> bool:
+        """Return whether a COPY was run and nothing is put behind it yet, since its rows must come first."""
+        return self._copy_is_bound
+
+    # -- a text ---------------------------------------------------------------------------------------------------
+
+    def place_behind_text(self, judged: Judged, *, in_block: bool) -> Place:
+        if self.is_on or judged.is_inert or (in_block and not judged.may_end):
+            return Place.NOWHERE
+        return Place.BEHIND_ROWS if judged.copies else Place.BEHIND
