@@ -196,6 +196,8 @@ def _announce(
 ) -> bool:
     """Print one `name: value` a line, for people and for scripts. Return whether somebody could read it."""
     addresses = {p: find_address(sock, with_tls=tls is not None and p != "metrics") for p, sock in sockets.items()}
+    if "control" in addresses:
+        addresses["console"] = f"{addresses['control']}/console"
     trust = f" --cacert {tls.certificate}" if tls is not None and is_self_signed else ""
     lines = [f"{plane}: {address}" for plane, address in addresses.items()]
     if tls is not None and is_self_signed:

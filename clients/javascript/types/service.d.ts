@@ -69,7 +69,7 @@ export interface AuditRecord {
   request_id: string;
 }
 
-/** `data_url` and `control_url` are the addresses of the planes; null if this plane does not know them. */
+/** `data_url`, `control_url` and `console` are addresses; null if this plane does not know them. */
 export interface Banner {
   service: string;
   plane: string;
@@ -80,6 +80,7 @@ export interface Banner {
   control_url: string | null;
   authentication: string;
   documentation: string;
+  console: string | null;
   openapi: string;
 }
 
