@@ -121,6 +121,21 @@ export interface CapabilitiesAnswer {
   probes: ProbeVerdict[];
 }
 
+/** `url` opens the console, signed in; null where the service does not know its own address. */
+export interface CodeMade {
+  success: true;
+  code: string;
+  expires_at: string;
+  url: string | null;
+}
+
+/** `scopes`, `database` and `expires_in` restrict the session that the code is for. */
+export interface CodeRequest {
+  scopes?: ("admin" | "operator" | "read" | "write")[] | null;
+  database?: string | null;
+  expires_in?: number | null;
+}
+
 export interface ColumnBody {
   name: string;
   type: string;
@@ -138,6 +153,10 @@ export interface CommitRequest {
   row_mode?: "arrays" | "objects";
   /** Without it: `"number"`. */
   big_numbers?: "number" | "string";
+}
+
+export interface ConsoleSessionRequest {
+  code: string;
 }
 
 export interface DatabaseAnswer {

@@ -34,6 +34,18 @@ class SessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_in: Seconds | None = None
 
 
+class CodeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`scopes`, `database` and `expires_in` restrict the session that the code is for."""
+
+    scopes: Scopes | None = None
+    database: Name | None = None
+    expires_in: Seconds | None = None
+
+
+class ConsoleSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    code: str
+
+
 class DatabaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name
     clone_of: Name | None = None
@@ -178,6 +190,15 @@ class SessionOpened(msgspec.Struct):
     expires_at: Moment
     expires_in: int
     session: SessionRecord
+
+
+class CodeMade(msgspec.Struct):
+    """`url` opens the console, signed in; null where the service does not know its own address."""
+
+    success: Literal[True]
+    code: str
+    expires_at: Moment
+    url: str | None
 
 
 class SessionAnswer(msgspec.Struct):
