@@ -83,6 +83,8 @@ class ConsoleCodeRoutes:
 
     async def exchange(self, exchange: Exchange) -> None:
         """Open a session with a code. Nothing else is taken for one, whatever token comes along."""
+        if not exchange.body:
+            raise ServiceError("unauthenticated", "the request has no code", hint='Send {"code": "svc_c_…"}.')
         code = read_body(exchange, ConsoleSessionRequest).code.encode()
         known = read_token(code)
         if known is None or known[0] is not TokenKind.CODE:
