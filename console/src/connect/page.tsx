@@ -1,0 +1,1 @@
+export function ConnectPage() { return <p>…</p>; }

@@ -1,0 +1,1 @@
+export function DataPage() { return <p>…</p>; }

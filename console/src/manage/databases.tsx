@@ -1,0 +1,1 @@
+export function DatabasesPage() { return <p>…</p>; }

@@ -1,0 +1,1 @@
+export function KeysPage() { return <p>…</p>; }

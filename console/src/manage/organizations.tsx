@@ -1,0 +1,1 @@
+export function OrganizationsPage() { return <p>…</p>; }

@@ -1,0 +1,1 @@
+export function OverviewPage() { return <p>…</p>; }
