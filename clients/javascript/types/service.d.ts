@@ -202,6 +202,12 @@ export interface DatabaseMoved {
   reason: string | null;
 }
 
+/** A database that the token can use; `default` marks the one that is used where none is named. */
+export interface DatabaseName {
+  name: string;
+  default: boolean;
+}
+
 export interface DatabaseRecord {
   id: string;
   name: string;
@@ -423,6 +429,19 @@ export interface KeyRequest {
   consistency?: "serializable" | "snapshot";
 }
 
+/** `key` is the id of the session's key; `current` marks the session that asks. */
+export interface ListedSession {
+  id: string;
+  created_at: string;
+  expires_at: string;
+  organization: string;
+  database: string | null;
+  scopes: string[];
+  key: string;
+  /** Without it: `false`. */
+  current?: boolean;
+}
+
 /** `organization` is the id of the database's owner, if that is not the token's own organization. */
 export interface MoveRequest {
   engine: string;
@@ -521,6 +540,7 @@ export interface OwnOrganization {
   tier: string;
   created_at: string;
   success: true;
+  databases: DatabaseName[];
   limits: OrganizationLimits;
 }
 
@@ -633,6 +653,12 @@ export interface SessionAnswer {
 export interface SessionDestroyed {
   success: true;
   state: "destroyed";
+}
+
+export interface SessionList {
+  success: true;
+  next_cursor: string | null;
+  items: ListedSession[];
 }
 
 export interface SessionOpened {

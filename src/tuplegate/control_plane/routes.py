@@ -97,11 +97,15 @@ def _build_sessions(of: SessionRoutes) -> RouteTable:
     )
     shows, refreshes = Description(control.SessionAnswer), Description(control.SessionRefreshed)
     destroys = Description(control.SessionDestroyed)
+    lists = Description(control.SessionList, parameters=_PAGE)
+    admin = Scope.ADMIN
     return {
         ("POST", "/v1/session"): Route("Open a session with an API key.", None, open=of.create, describes=opens),
         ("GET", "/v1/session"): Route("The session that the token is for.", None, guarded=of.show, describes=shows),
         ("POST", "/v1/session/refresh"): Route("Extend the session.", None, guarded=of.refresh, describes=refreshes),
         ("DELETE", "/v1/session"): Route("Log out.", None, guarded=of.destroy, describes=destroys),
+        ("GET", "/v1/sessions"): Route("List open sessions.", admin, guarded=of.index, describes=lists),
+        ("DELETE", "/v1/sessions/{id}"): Route("End a session.", admin, guarded=of.end, describes=destroys),
     }
 
 

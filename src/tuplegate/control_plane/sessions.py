@@ -1,9 +1,11 @@
-"""Routes that open, show, refresh and end sessions. `access.states` has the table of their states."""
+"""Routes that open, show, list, refresh and end sessions. `access.states` has the table of their states."""
 
 import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from tuplegate.access.scopes import Scope, covers, expand_scopes
 from tuplegate.access.states import SESSION
@@ -12,7 +14,14 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.admission.plane import take_permit
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.control_plane.common import answer, read_body, report_loss_as_unknown, translate_refusal
+from tuplegate.control_plane.common import (
+    answer,
+    answer_page,
+    read_body,
+    read_page,
+    report_loss_as_unknown,
+    translate_refusal,
+)
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.control import SessionRecord, SessionRequest
@@ -124,6 +133,26 @@ class SessionRoutes:
             raise _session_ended()
         self._identities.forget()
         answer(exchange, {"state": SESSION.after("active", "log out")})
+
+    async def index(self, exchange: Exchange, identity: Identity) -> None:
+        page = read_page(exchange)
+        principal = identity.principal
+        found = await self._catalog.sessions.list_page(principal.organization, principal.database, page)
+        answer_page(exchange, page, [replace(one, current=one.id == principal.session) for one in found])
+
+    async def end(self, exchange: Exchange, identity: Identity) -> None:
+        """End the session of somebody else, who may do no more than the token that asks."""
+        read_query(exchange)
+        id, principal = exchange.path_values["id"], identity.principal
+        found = await self._catalog.sessions.find_open(principal.organization, principal.database, id)
+        if found is None:
+            raise ServiceError("not_found", "there is no open session with this id")
+        if not covers(principal.scopes, frozenset(Scope(scope) for scope in found.scopes)):
+            raise ServiceError("forbidden", "the session has a scope that the token lacks")
+        if not await self._catalog.sessions.destroy(actor_of(identity, exchange), id):
+            raise ServiceError("not_found", "the session has ended at the same time")
+        self._identities.forget()
+        answer(exchange, {"state": SESSION.after("active", "be ended by an admin")})
 
     async def _find(self, id: str) -> SessionRecord:
         record = await self._catalog.sessions.show(id)

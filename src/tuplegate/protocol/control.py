@@ -115,6 +115,13 @@ class SessionRecord(msgspec.Struct, frozen=True):
     scopes: list[str]
 
 
+class ListedSession(SessionRecord, frozen=True):
+    """`key` is the id of the session's key; `current` marks the session that asks."""
+
+    key: str
+    current: bool = False
+
+
 class DatabaseRecord(msgspec.Struct, frozen=True):
     id: str
     name: str
@@ -231,6 +238,10 @@ class DatabaseList(Listing):
     items: list[DatabaseRecord]
 
 
+class SessionList(Listing):
+    items: list[ListedSession]
+
+
 class KeyList(Listing):
     items: list[KeyRecord]
 
@@ -308,5 +319,13 @@ class OrganizationMade(OrganizationAnswer, frozen=True):
     key: str
 
 
+class DatabaseName(msgspec.Struct, frozen=True):
+    """A database that the token can use; `default` marks the one that is used where none is named."""
+
+    name: str
+    default: bool
+
+
 class OwnOrganization(OrganizationAnswer, frozen=True):
+    databases: list[DatabaseName]
     limits: OrganizationLimits
