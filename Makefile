@@ -81,6 +81,7 @@ check: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python tools/sync_client.py --check
 	$(BIN)/python tools/javascript_types.py --check
+	$(BIN)/python tools/console.py --check --if-possible
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .

@@ -128,6 +128,15 @@ def install_packages(node: Node, source: Path) -> None:
     stamp.write_text(wanted)
 
 
+def check_types(source: Path) -> int:
+    """Print what the compiler says, and return its exit code."""
+    node = provide_node()
+    install_packages(node, source)
+    done = _run([*node.npm, "run", "--silent", "check"], cwd=source, env={**os.environ, "PATH": node.path})
+    sys.stderr.write(done.stdout + done.stderr)
+    return done.returncode
+
+
 def build(source: Path, target: Path) -> None:
     """Build into a folder beside the target, and put it in place when it is whole."""
     node = provide_node()
@@ -157,6 +166,7 @@ def compress(node: Node, folder: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--if-possible", action="store_true", help="A failure is a line, and no error.")
+    parser.add_argument("--check", action="store_true", help="Check the types of the sources, and build nothing.")
     parser.add_argument("--source", type=Path, default=ROOT / "console", help="Folder of the sources.")
     parser.add_argument("--target", type=Path, default=ROOT / "src/tuplegate/console/built", help="Folder to build.")
     given = parser.parse_args()
@@ -166,6 +176,8 @@ def main() -> int:
         try:
             if not (source / "package.json").is_file():
                 raise NotBuilt(f"there are no sources in {source}")
+            if given.check:
+                return check_types(source)
             wanted = hash_sources(source)
             if (target / _STAMP).is_file() and (target / _STAMP).read_text() == wanted:
                 return 0

@@ -199,6 +199,7 @@ def test_addresses_that_others_use_are_told_as_they_were_given() -> None:
     """Behind a proxy; then a name of this machine is none of the service's."""
     flags = ("--data-url", "https://data.example", "--control-url", "https://console.example:8443")
     with running_service(*flags) as running:
+        assert "console: https://console.example:8443/console" in running.output
         found = config(running, "localhost:8082")
         assert found["data_url"] == "https://data.example"
         assert found["control_url"] == "https://console.example:8443"

@@ -129,6 +129,18 @@ def test_a_failure_leaves_the_console_from_before(tmp_path: Path) -> None:
     assert not (target / "missing.txt").exists()
 
 
+def test_types_are_checked_without_a_build(tmp_path: Path) -> None:
+    """Errors are an error, also where a build may fail."""
+    source, target = write_sources(tmp_path / "console"), tmp_path / "built"
+    package = json.loads((source / "package.json").read_text())
+    for check, code in (("node --version", 0), ("echo 'page.ts(1,1): error' && exit 2", 2)):
+        package["scripts"]["check"] = check
+        (source / "package.json").write_text(json.dumps(package))
+        done = build(source, target, "--check", "--if-possible")
+        assert (done.returncode, target.exists()) == (code, False)
+    assert "page.ts(1,1): error" in done.stderr
+
+
 def test_wheels_carry_the_built_files(tmp_path: Path) -> None:
     """Though Git does not know them."""
     tree = tmp_path / "tree"
