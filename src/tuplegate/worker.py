@@ -294,7 +294,16 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     mover = Mover(catalog, databases, engine, lifecycle)
     control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(
         build_control_routes(
-            catalog, engine, identities, lifecycle, mover, databases, settings, services.tiers, metrics
+            catalog,
+            engine,
+            identities,
+            lifecycle,
+            mover,
+            databases,
+            settings,
+            services.tiers,
+            metrics,
+            given.addresses.get("control"),
         )
     )
     control |= ConsoleRoutes(settings.console_dir, given.addresses).table  # described to nobody: see there

@@ -119,7 +119,7 @@ def test_first_and_later_starts(start: Start) -> None:
     names = [line.split(": ")[0] for line in first.output]
     assert names == ["data", "alias", "control", "console", "key", "try"]
     assert re.fullmatch(r"svc_k_[0-9A-Za-z]{30,}", first.key)
-    curl = first.output[4].removeprefix("try: ")
+    curl = first.output[-1].removeprefix("try: ")
     assert curl.startswith("curl ")
     if shutil.which("curl"):
         pasted = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=RUN_S)

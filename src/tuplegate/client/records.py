@@ -36,6 +36,15 @@ class Session:
 
 
 @dataclass(frozen=True)
+class ConsoleCode:
+    """A code that opens one session, in the console, until `expires_at`. `url` is where."""
+
+    code: str = field(repr=False)
+    expires_at: datetime | None = None
+    url: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
 class Database:
     id: str
     name: str

@@ -23,7 +23,6 @@ _TYPES = {
     ".png": "image/png",
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
-    ".txt": "text/plain; charset=utf-8",
 }
 _REASON_MAX = 2000
 
@@ -63,7 +62,7 @@ def read_built(folder: Path) -> dict[str, BuiltFile]:
     files = {}
     for name, path in found.items():
         content_type = _TYPES.get(path.suffix)
-        if content_type is None or name == REASON:
+        if content_type is None:
             continue
         body = path.read_bytes()
         bodies = {coding: found[name + end].read_bytes() for end, coding in _CODINGS.items() if name + end in found}

@@ -32,7 +32,7 @@ _MISSING = """<!doctype html>
 <body>
 <h1>The console has not been built</h1>
 <p>The service itself works: only the files of this page are missing.{reason}</p>
-<p>In a clone of the repository, <code>make console</code> builds them. It needs packages from npm, and Node.js 20 or
+<p>In a clone of the repository, <code>make console</code> builds them. It needs packages from npm, and Node.js 20.19 or
 newer, which it fetches where the machine has none. Then load this page again.</p>
 <p><a href="/docs">The interface for programs</a> is there all the same.</p>
 </body>
