@@ -73,7 +73,7 @@ class Console:
         self.open(address)
         self.page.get_by_label("API key").fill(key)
         self.page.get_by_role("button", name="Sign in").click()
-        expect(self.page.get_by_role("navigation", name="Pages")).to_be_attached()
+        expect(self.page.locator("#main")).to_be_visible()
 
     @property
     def editor(self) -> Locator:

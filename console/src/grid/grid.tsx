@@ -31,8 +31,6 @@ export interface GridProps {
   columns: GridColumn[];
   count: number;
   getRow: (index: number) => Row;
-  /** Changes when rows change without their count. */
-  version?: unknown;
   rowLabel?: (index: number) => string;
   sorting?: Sorting | null;
   onSort?: (column: number) => void;
@@ -50,7 +48,7 @@ export function Grid(props: GridProps) {
   const { columns, count, active } = props;
   const element = useRef<HTMLDivElement>(null);
   const [widths, setWidths] = useWidths(props);
-  const rows = useVirtual({ count, element: () => element.current, sizeOf: () => ROW_HEIGHT, overscan: 8 });
+  const rows = useVirtual({ count, element: () => element.current, sizeOf: () => ROW_HEIGHT, overscan: 8, paddingStart: ROW_HEIGHT });
   const cells = useVirtual({
     count: columns.length, element: () => element.current, sizeOf: (index) => widths[index] ?? 100, horizontal: true, overscan: 2,
     version: widths, paddingStart: NUMBER_WIDTH,
@@ -68,10 +66,10 @@ export function Grid(props: GridProps) {
       onKeyDown={(event) => handleKey(event, props)}
       onFocus={() => { if (!active && count && columns.length) props.onActive({ row: 0, column: 0 }); }}
     >
-      <div class="grid-canvas" role="presentation" style={{ height: `${rows.size + ROW_HEIGHT}px`, width: `${cells.size}px` }}>
+      <div class="grid-canvas" role="presentation" style={{ height: `${rows.size}px`, width: `${cells.size}px` }}>
         <Head props={props} cells={cells} widths={widths} setWidths={setWidths} />
         {rows.items.map((item) => (
-          <GridRow key={item.index} id={id} index={item.index} top={rows.place(item.start) + ROW_HEIGHT} cells={cells} props={props} />
+          <GridRow key={item.index} id={id} index={item.index} top={rows.place(item.start)} cells={cells} props={props} />
         ))}
       </div>
     </div>
@@ -139,7 +137,7 @@ function GridRow({ id, index, top, cells, props }: RowProps) {
             key={item.index} id={`${id}-${index}-${item.index}`} role="gridcell" aria-colindex={item.index + 2} aria-selected={isActive}
             class={`grid-cell kind-${kindOf(value, type)}${isNumeric(type) ? " right" : ""}${isActive ? " active" : ""} ${props.cellClass?.(place) ?? ""}`}
             style={{ left: `${item.start}px`, width: `${item.size}px` }}
-            onMouseDown={() => props.onActive(place)} onDblClick={() => props.onOpen?.(place)}
+            onMouseDown={(event) => { if (event.detail > 1) event.preventDefault(); props.onActive(place); }} onDblClick={() => props.onOpen?.(place)}
           >
             {props.renderCell?.(place, value) ?? <CellValue value={value} />}
           </div>

@@ -39,7 +39,8 @@ export function useVirtual({ count, element, sizeOf, horizontal = false, oversca
 
   function makeOptions() {
     return {
-      count, horizontal, overscan, paddingStart, getScrollElement: element, estimateSize: sizeOf, observeElementRect,
+      // What is scrolled to must not lie under the head or the row numbers, which stay in their place.
+      count, horizontal, overscan, paddingStart, scrollPaddingStart: paddingStart, getScrollElement: element, estimateSize: sizeOf, observeElementRect,
       observeElementOffset: (of: Virtual, tell: (offset: number, isScrolling: boolean) => void) =>
         observeElementOffset(of, (offset, isScrolling) => tell(offset * ratio(), isScrolling)),
       scrollToFn: (offset: number, options: { adjustments?: number; behavior?: ScrollBehavior }, of: Virtual) =>

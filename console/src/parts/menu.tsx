@@ -1,4 +1,4 @@
-/** A button with a list of things to do. */
+/** A button with a list of things to do. The list is in the browser's top layer, so that nothing cuts it off. */
 import { useEffect, useRef, useState } from "preact/hooks";
 
 export interface MenuItem {
@@ -8,18 +8,36 @@ export interface MenuItem {
   run: () => void;
 }
 
-export function Menu({ label, items, isQuiet }: { label: string; items: MenuItem[]; isQuiet?: boolean }) {
+const EDGE = 8;
+
+/** Put the list below the button, or above where there is no room, within the window. */
+function placeList(list: HTMLElement, button: HTMLElement): void {
+  list.showPopover();
+  const at = button.getBoundingClientRect();
+  const fits = at.bottom + list.offsetHeight + EDGE < window.innerHeight;
+  list.style.top = `${fits ? at.bottom + 4 : Math.max(EDGE, at.top - list.offsetHeight - 4)}px`;
+  list.style.left = `${Math.max(EDGE, Math.min(at.left, window.innerWidth - list.offsetWidth - EDGE))}px`;
+}
+
+export function Menu({ label, items, size = "small" }: { label: string; items: MenuItem[]; size?: "small" | "normal" }) {
   const [isOpen, setOpen] = useState(false);
   const element = useRef<HTMLDivElement>(null);
+  const list = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
   useEffect(() => {
     if (!isOpen) return undefined;
-    element.current?.querySelector<HTMLElement>("[role=menuitem]:not(:disabled)")?.focus();
+    placeList(list.current!, button.current!);
+    list.current!.querySelector<HTMLElement>("[role=menuitem]:not(:disabled)")?.focus();
     const close = (event: Event) => {
       if (!event.composedPath().includes(element.current!)) setOpen(false);
     };
+    const closeAll = () => setOpen(false);
     window.addEventListener("pointerdown", close);
-    return () => window.removeEventListener("pointerdown", close);
+    window.addEventListener("resize", closeAll);
+    return () => {
+      window.removeEventListener("pointerdown", close);
+      window.removeEventListener("resize", closeAll);
+    };
   }, [isOpen]);
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -27,20 +45,22 @@ export function Menu({ label, items, isQuiet }: { label: string; items: MenuItem
       event.stopPropagation();
       setOpen(false);
       button.current?.focus();
+    } else if (event.key === "Tab") {
+      setOpen(false);
     } else if (step && isOpen) {
       event.preventDefault();
-      const all = [...element.current!.querySelectorAll<HTMLElement>("[role=menuitem]:not(:disabled)")];
+      const all = [...list.current!.querySelectorAll<HTMLElement>("[role=menuitem]:not(:disabled)")];
       const at = all.indexOf(document.activeElement as HTMLElement);
       all[(at + step + all.length) % all.length]?.focus();
     }
   };
   return (
     <div class="menu" ref={element} onKeyDown={onKeyDown}>
-      <button type="button" class={isQuiet ? "small quiet" : "small"} aria-haspopup="menu" aria-expanded={isOpen} ref={button} onClick={() => setOpen(!isOpen)}>
+      <button type="button" class={size} aria-haspopup="menu" aria-expanded={isOpen} ref={button} onClick={() => setOpen(!isOpen)}>
         {label} <span aria-hidden="true">▾</span>
       </button>
       {isOpen && (
-        <div class="menu-list" role="menu" aria-label={label}>
+        <div class="menu-list" role="menu" aria-label={label} ref={list} popover="manual">
           {items.map((item) => (
             <button
               key={item.title} type="button" role="menuitem" class={item.isDangerous ? "dangerous" : ""} disabled={item.isOff ?? false}

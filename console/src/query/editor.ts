@@ -1,5 +1,5 @@
 /** The SQL editor. It lives in a shadow root: there CodeMirror uses constructed style sheets, which the policy allows. */
-import { autocompletion, closeBrackets, closeBracketsKeymap, type Completion, completionKeymap } from "@codemirror/autocomplete";
+import { autocompletion, closeBrackets, closeBracketsKeymap, closeCompletion, type Completion, type CompletionContext, completionKeymap } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { PostgreSQL, sql as sqlLanguage, type SQLNamespace } from "@codemirror/lang-sql";
 import { bracketMatching, HighlightStyle, indentOnInput, syntaxHighlighting } from "@codemirror/language";
@@ -94,6 +94,10 @@ export class SqlEditor {
     this.view.dispatch({ effects: this.#language.reconfigure(makeLanguage(schema)) });
   }
 
+  hideCompletion(): void {
+    closeCompletion(this.view);
+  }
+
   /** Underline the word at a place, with a message. */
   mark(from: number, message: string): void {
     const text = this.text;
@@ -145,10 +149,10 @@ function makeLanguage(schema: Schema | null): Extension {
   return [
     language,
     PostgreSQL.language.data.of({
-      autocomplete: (context: import("@codemirror/autocomplete").CompletionContext) => {
-        const word = context.matchBefore(/[\w]+/);
-        if (!word || word.from === word.to || context.state.sliceDoc(word.from - 1, word.from) === ".") return null;
-        return { from: word.from, options: [...functions, ...columnsInUse(context.state.doc.toString(), columnsOf)], validFor: /^\w*$/ };
+      autocomplete: (context: CompletionContext) => {
+        const word = context.matchBefore(/[A-Za-z_]\w*/);
+        if (!word || context.state.sliceDoc(word.from - 1, word.from) === ".") return null;
+        return { from: word.from, options: [...functions, ...columnsInUse(context.state.doc.toString(), columnsOf)], validFor: /^[A-Za-z_]\w*$/ };
       },
     }),
   ];

@@ -106,6 +106,7 @@ function makeActions(held: { current: SqlEditor | null }, getParameters: () => P
       return;
     }
     editor.unmark();
+    editor.hideCompletion();
     showAddress(editor.text);
     const textBefore = editor.text;
     const failure = await work(parts.map(statementOf));
@@ -166,6 +167,13 @@ interface ToolbarProps {
 
 function Toolbar({ actions, onLibrary, onSave }: ToolbarProps) {
   const isRunning = useStore(running) !== null;
+  const others = [
+    { title: "Format", run: actions.format },
+    { title: "Save", run: onSave },
+    { title: "Saved", run: () => onLibrary("saved") },
+    { title: "History", run: () => onLibrary("history") },
+    { title: "Copy link", run: actions.share },
+  ];
   return (
     <div class="toolbar query-toolbar" role="toolbar" aria-label="Query">
       {isRunning ? (
@@ -178,31 +186,26 @@ function Toolbar({ actions, onLibrary, onSave }: ToolbarProps) {
         </button>
       )}
       <button type="button" disabled={isRunning} onClick={actions.runAll} title="Ctrl Shift Enter: all statements, or none">
-        Run all as a transaction
+        Run all<span class="wide-only"> as a transaction</span>
       </button>
       <Menu
-        label="Explain"
+        label="Explain" size="normal"
         items={[
           { title: "Explain", run: () => actions.explain(false) },
           { title: "Explain and analyze", run: () => actions.explain(true) },
         ]}
       />
       <span class="spring" />
-      <button type="button" class="small quiet" onClick={actions.format}>
-        Format
-      </button>
-      <button type="button" class="small quiet" onClick={onSave}>
-        Save
-      </button>
-      <button type="button" class="small quiet" onClick={() => onLibrary("saved")}>
-        Saved
-      </button>
-      <button type="button" class="small quiet" onClick={() => onLibrary("history")}>
-        History
-      </button>
-      <button type="button" class="small quiet" onClick={actions.share}>
-        Copy link
-      </button>
+      <div class="wide-only toolbar">
+        {others.map((item) => (
+          <button type="button" class="small quiet" key={item.title} onClick={item.run}>
+            {item.title}
+          </button>
+        ))}
+      </div>
+      <div class="narrow-only">
+        <Menu label="More" items={others} size="normal" />
+      </div>
     </div>
   );
 }

@@ -83,7 +83,7 @@ function Status({ result }: { result: Result }) {
     );
   }
   const words = [
-    result.state === "cancelled" ? "Cancelled" : null,
+    result.state === "cancelled" ? "Cancelled" : result.state === "failed" ? "Failed" : null,
     result.rows ? plural(count, "row") : null,
     result.affected ? `${plural(result.affected, "row")} affected` : null,
     !result.rows && !result.affected && result.state === "done" && !result.plan ? "Done" : null,

@@ -15,12 +15,13 @@ import type { ChartProps } from "./chart";
 
 interface RowsPaneProps {
   rows: Rows;
+  /** Rises as rows come: the pane is drawn again. */
   version: number;
   isComplete: boolean;
   sql: string;
 }
 
-export function RowsPane({ rows, version, isComplete, sql }: RowsPaneProps) {
+export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
   const [sorting, setSorting] = useState<Sorting | null>(null);
   const [filter, setFilter] = useState("");
   const [active, setActive] = useState<Place | null>(null);
@@ -57,7 +58,7 @@ export function RowsPane({ rows, version, isComplete, sql }: RowsPaneProps) {
           </Empty>
         ) : (
           <Grid
-            label="Rows" columns={columns} count={count} getRow={(index) => rows.get(at(index))} version={[version, view]} sorting={sorting}
+            label="Rows" columns={columns} count={count} getRow={(index) => rows.get(at(index))} sorting={sorting}
             {...(isComplete ? { onSort: sort } : {})} active={active} onActive={setActive}
             onOpen={(place) => { setActive(place); setViewing(true); }}
             onKey={(event) => { if (event.key === "Escape" && isViewing) { setViewing(false); return true; } return false; }}

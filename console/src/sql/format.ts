@@ -109,7 +109,7 @@ class Writer {
   #open(at: number, hadSpace: boolean): void {
     const isQuery = ["select", "with", "values"].includes(this.#nextWord(at));
     this.#put("(", hadSpace);
-    const indent = this.#frame.indent + (isQuery ? 1 : 0);
+    const indent = isQuery ? this.#lineIndent() + 1 : this.#frame.indent;
     this.#frames.push({ indent, isQuery, clause: "", breaks: false });
     if (isQuery) this.#line(indent);
   }
@@ -117,9 +117,14 @@ class Writer {
   #close(): void {
     const frame = this.#frame;
     if (this.#frames.length > 1) this.#frames.pop();
-    if (frame.isQuery) this.#line(this.#frame.indent);
+    if (frame.isQuery) this.#line(frame.indent - 1);
     this.#text = frame.isQuery ? this.#text : this.#text.trimEnd();
     this.#text += ")";
+  }
+
+  #lineIndent(): number {
+    const line = this.#text.slice(this.#text.lastIndexOf("\n") + 1);
+    return (line.length - line.trimStart().length) / 2;
   }
 
   /** Return whether the list of a SELECT is too long for its line. */
