@@ -212,7 +212,10 @@ def test_a_query_is_a_link_that_shows_it_and_does_not_run_it(
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_text("Link copied.")).to_be_visible()
     link = signed_in.clipboard()
-    assert link == f"{service.control_url}/console/#/query?sql={quote(chr(39), safe=chr(39)).join(['select%20', 'shared', '%20as%20word'])}"
+    assert (
+        link
+        == f"{service.control_url}/console/#/query?sql={quote(chr(39), safe=chr(39)).join(['select%20', 'shared', '%20as%20word'])}"
+    )
     assert "svc_" not in link
     page.goto("about:blank")
     page.goto(link.replace("word", "other"))
