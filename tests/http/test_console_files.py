@@ -67,7 +67,10 @@ def test_the_address_without_its_slash_leads_there(console: Service) -> None:
 def test_the_page_may_do_only_what_it_needs(console: Service) -> None:
     """Its own scripts and styles, and requests to the two planes; nothing inline, and nobody frames it."""
     data = console.url
-    assert get(console, "/console/").headers.get_list("content-security-policy") == [
+    answer = get(console, "/console/")
+    assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert answer.headers.get_list("content-security-policy") == [
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
         f"connect-src 'self' {data}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ]

@@ -26,6 +26,8 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src {}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_ALONE = (("cross-origin-resource-policy", "same-origin"), ("cross-origin-opener-policy", "same-origin"))
+"""No other site's page embeds a file, or holds on to the window that shows it."""
 _MISSING = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Tuplegate: the console is missing</title></head>
@@ -91,7 +93,7 @@ class ConsoleRoutes:
     async def _send(self, exchange: Exchange, file: BuiltFile, caching: bytes) -> None:
         coding = file.choose(exchange.headers.get(b"accept-encoding", b""))
         tag = file.etag(coding)
-        headers = [("etag", tag), ("vary", "accept-encoding"), ("cross-origin-resource-policy", "same-origin")]
+        headers = [("etag", tag), ("vary", "accept-encoding"), *_ALONE]
         policy = self._policy(exchange)
         if _matches(exchange.headers.get(b"if-none-match"), tag):
             await exchange.respond_page(b"", policy, 304, headers, caching)
