@@ -21,6 +21,7 @@ from tuplegate.client.asynchronous.control import (
     AsyncKeys,
     AsyncOrganizations,
     AsyncPlane,
+    AsyncSessions,
 )
 from tuplegate.client.asynchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
 from tuplegate.client.asynchronous.open_transaction import AsyncOpenTransaction, OpenOptions
@@ -87,6 +88,7 @@ class AsyncClient:
         self._control = AsyncPlane(self._transport, self._control_address, timeout_s)
         self.databases = AsyncDatabases(self._control)
         self.keys = AsyncKeys(self._control)
+        self.sessions = AsyncSessions(self._control)
         self.organizations = AsyncOrganizations(self._control)
         self.engines = AsyncEngines(self._control)
 

@@ -38,6 +38,7 @@ from tuplegate.client.synchronous.control import (
     Keys,
     Organizations,
     Plane,
+    Sessions,
 )
 from tuplegate.client.synchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
 from tuplegate.client.synchronous.open_transaction import OpenOptions, OpenTransaction
@@ -88,6 +89,7 @@ class Client:
         self._control = Plane(self._transport, self._control_address, timeout_s)
         self.databases = Databases(self._control)
         self.keys = Keys(self._control)
+        self.sessions = Sessions(self._control)
         self.organizations = Organizations(self._control)
         self.engines = Engines(self._control)
 
