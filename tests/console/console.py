@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,6 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from tests.service import Service
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "console"
-BUILT = ROOT / "src" / "tuplegate" / "console" / "built"
 PICTURES = ROOT / "build" / "pictures"
 WAIT_MS = 30_000
 """How long a test waits for what must come by itself."""
@@ -37,17 +36,9 @@ def find_chromium() -> str | None:
 
 
 def build_pages() -> None:
-    """Build the pages where their sources are newer than what was built."""
-    index = BUILT / "index.html"
-    sources = [path for path in SOURCES.rglob("*") if "node_modules" not in path.parts and path.is_file()]
-    newest = max(path.stat().st_mtime for path in sources)
-    if index.exists() and index.stat().st_mtime >= newest:
-        return
-    require(shutil.which("npm") is not None, "Node.js and npm are missing: the console's pages cannot be built")
-    if not (SOURCES / "node_modules").exists():
-        installed = subprocess.run(["npm", "ci"], cwd=SOURCES, capture_output=True, text=True)
-        require(installed.returncode == 0, f"npm's packages cannot be had: {installed.stderr[-500:]}")
-    subprocess.run(["npm", "run", "build"], cwd=SOURCES, check=True, capture_output=True)
+    """Build the pages where their sources have changed."""
+    built = subprocess.run([sys.executable, "tools/console.py"], cwd=ROOT, capture_output=True, text=True)
+    require(built.returncode == 0, f"the console's pages cannot be built: {built.stderr[-500:]}")
 
 
 class Console:

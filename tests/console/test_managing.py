@@ -54,7 +54,7 @@ def test_a_key_is_shown_once_rotated_and_revoked(signed_in: Console, own: Organi
     signed_in.go("Keys")
     page.get_by_role("button", name="New key").click()
     page.get_by_label("Name", exact=True).fill("reports")
-    page.get_by_role("dialog").get_by_label("Database").select_option("main")
+    page.get_by_role("dialog").get_by_role("combobox", name="Database").select_option("main")
     page.get_by_label("Expires").select_option("in a day")
     page.get_by_role("button", name="Make the key").click()
     once = page.get_by_role("region", name="New key")
@@ -79,9 +79,16 @@ def test_a_key_is_shown_once_rotated_and_revoked(signed_in: Console, own: Organi
     expect(page.get_by_text("key.revoke")).to_be_visible()
 
 
-def test_the_session_of_the_page_is_listed_and_settings_are_shown(signed_in: Console) -> None:
+def test_sessions_are_listed_and_ended_and_settings_are_shown(signed_in: Console, own: Organization) -> None:
     signed_in.go("Sessions")
-    expect(signed_in.page.get_by_text("this page")).to_be_visible()
+    expect(signed_in.page.get_by_text("this page", exact=True)).to_be_visible()
+    opened = own.control.post("/v1/session")
+    signed_in.page.reload()
+    row = signed_in.page.get_by_role("row").filter(has_text=opened["session"]["id"])
+    row.get_by_role("button", name="End").click()
+    signed_in.page.get_by_role("button", name="End the session").click()
+    expect(row).to_have_count(0)
+    own.control.with_token(opened["token"]).refused(401, "unauthenticated", "GET", "/v1/session")
     signed_in.go("Settings")
     expect(signed_in.page.get_by_role("cell", name="statement_timeout_ms").first).to_be_visible()
     expect(signed_in.page.get_by_role("cell", name="30,000 ms").first).to_be_visible()

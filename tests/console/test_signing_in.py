@@ -2,10 +2,11 @@
 
 import json
 
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
-from tests.console.console import Console
+from tests.console.console import Console, open_console
 from tests.control import Organization
+from tests.service import running_service
 
 
 def test_a_key_is_exchanged_for_a_session_and_kept_nowhere(console: Console, own: Organization) -> None:
@@ -68,3 +69,39 @@ def test_the_palette_finds_pages_and_the_theme_can_be_chosen(signed_in: Console)
     page.locator("main").focus()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+
+
+def test_a_one_time_code_signs_in_once_and_leaves_the_address(console: Console, own: Organization) -> None:
+    console.expected = ["401"]
+    url = own.control.post("/v1/console/codes")["url"]
+    console.page.goto(url)
+    console.run("select 1 as one")
+    expect(console.cell(0, 0)).to_have_text("1")
+    assert "svc_c_" not in console.page.url
+    console.page.evaluate("sessionStorage.clear()")
+    console.page.goto("about:blank")
+    console.page.goto(url)
+    expect(console.alert).to_contain_text("code")
+    expect(console.page.get_by_label("API key")).to_be_visible()
+
+
+def test_a_key_without_admin_chooses_among_its_databases(console: Console, own: Organization) -> None:
+    own.control.post("/v1/databases", {"name": "second"})
+    own.control.sql(database="second")("create table only_here as select 7 as n")
+    key = own.control.post("/v1/keys", {"name": "reader", "scopes": ["read"]})["key"]
+    console.sign_in(key)
+    console.page.get_by_label("Database").select_option("second")
+    console.editor.click()
+    console.run("select n from only_here")
+    expect(console.cell(0, 0)).to_have_text("7")
+
+
+def test_a_session_in_use_is_extended_and_an_idle_one_ends(browser: Browser) -> None:
+    with running_service("--session-lifetime-s", "6") as service, open_console(browser, service) as console:
+        console.expected = ["401"]
+        console.sign_in(service.key)
+        kept = "JSON.parse(sessionStorage['tuplegate.session']).session.expires_at"
+        first = console.page.evaluate(kept)
+        console.page.wait_for_function(f"first => {kept} > first", arg=first)
+        console.page.evaluate("Date.now = (now => () => now() + 20 * 60_000)(Date.now)")
+        expect(console.page.get_by_role("dialog", name="Your session has ended")).to_be_visible()

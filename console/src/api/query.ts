@@ -10,13 +10,27 @@ export interface Statement {
 }
 
 /** Run a statement whose rows are few. */
-export function querySmall(sql: string, params: Value[], database: string | null, signal?: AbortSignal): Promise<StatementResult> {
+export function querySmall(
+  sql: string,
+  params: Value[],
+  database: string | null,
+  signal?: AbortSignal,
+): Promise<StatementResult> {
   const sending = { method: "POST", body: { sql, ...(params.length ? { params } : {}), ...ROWS }, database };
   return askData<StatementResult>("/v1/query", signal ? { ...sending, signal } : sending);
 }
 
-export function runTransaction(statements: Statement[], database: string | null, signal: AbortSignal): Promise<TransactionResult> {
-  return askData<TransactionResult>("/v1/transaction", { method: "POST", body: { statements, ...ROWS }, database, signal });
+export function runTransaction(
+  statements: Statement[],
+  database: string | null,
+  signal: AbortSignal,
+): Promise<TransactionResult> {
+  return askData<TransactionResult>("/v1/transaction", {
+    method: "POST",
+    body: { statements, ...ROWS },
+    database,
+    signal,
+  });
 }
 
 export interface Done {
@@ -38,7 +52,12 @@ const ROW_START = new TextEncoder().encode('{"event":"row","data":');
 const ROW_PREFIX = ROW_START.length;
 
 /** Run a statement as a stream. Rows are handed on as bytes: who wants one parses it. */
-export async function streamQuery(statement: Statement, database: string | null, signal: AbortSignal, reader: Reader): Promise<Done | null> {
+export async function streamQuery(
+  statement: Statement,
+  database: string | null,
+  signal: AbortSignal,
+  reader: Reader,
+): Promise<Done | null> {
   const body = { sql: statement.sql, ...(statement.params?.length ? { params: statement.params } : {}), ...ROWS };
   const headers = { Accept: "application/x-ndjson" };
   const answer = await openData("/v1/query", { method: "POST", body, headers, database, signal });
@@ -48,7 +67,12 @@ export async function streamQuery(statement: Statement, database: string | null,
   try {
     for (;;) {
       const { value, done } = await readPiece(source, signal);
-      if (done) throw makeFailure("cut_off", "The connection was lost before the last row.", "The rows shown are not all. Run it again.");
+      if (done)
+        throw makeFailure(
+          "cut_off",
+          "The connection was lost before the last row.",
+          "The rows shown are not all. Run it again.",
+        );
       pending.push(value);
       if (!value.includes(NEWLINE)) continue;
       const bytes = join(pending);
@@ -72,7 +96,11 @@ async function readPiece(source: ReadableStreamDefaultReader<Uint8Array>, signal
     return { value: value ?? new Uint8Array(0), done };
   } catch (error) {
     if (signal.aborted) throw error;
-    throw makeFailure("cut_off", "The connection was lost before the last row.", "The rows shown are not all. Run it again.");
+    throw makeFailure(
+      "cut_off",
+      "The connection was lost before the last row.",
+      "The rows shown are not all. Run it again.",
+    );
   }
 }
 
@@ -132,14 +160,26 @@ export class OpenTransaction {
     this.#database = database;
   }
 
-  static async begin(database: string | null, options: { read_only?: boolean; timeout_ms?: number; idle_timeout_ms?: number } = {}): Promise<OpenTransaction> {
-    const begun = await askData<{ transaction_id: string }>("/v1/transaction/begin", { method: "POST", body: options, database });
+  static async begin(
+    database: string | null,
+    options: { read_only?: boolean; timeout_ms?: number; idle_timeout_ms?: number } = {},
+  ): Promise<OpenTransaction> {
+    const begun = await askData<{ transaction_id: string }>("/v1/transaction/begin", {
+      method: "POST",
+      body: options,
+      database,
+    });
     return new OpenTransaction(begun.transaction_id, database);
   }
 
   query(statement: Statement, signal?: AbortSignal): Promise<StatementResult> {
     const body = { ...statement, ...ROWS };
-    return askData(`/v1/transaction/${this.id}/query`, { method: "POST", body, database: this.#database, ...(signal ? { signal } : {}) });
+    return askData(`/v1/transaction/${this.id}/query`, {
+      method: "POST",
+      body,
+      database: this.#database,
+      ...(signal ? { signal } : {}),
+    });
   }
 
   /** Commit. Where the answer was lost, ask what became of it: a commit may be sent again. */
@@ -154,6 +194,8 @@ export class OpenTransaction {
   }
 
   async rollback(): Promise<void> {
-    await askData(`/v1/transaction/${this.id}/rollback`, { method: "POST", database: this.#database }).catch(() => undefined);
+    await askData(`/v1/transaction/${this.id}/rollback`, { method: "POST", database: this.#database }).catch(
+      () => undefined,
+    );
   }
 }

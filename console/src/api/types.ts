@@ -63,7 +63,6 @@ export interface Session {
   organization: string;
   database: string | null;
   scopes: Scope[];
-  databases?: string[];
 }
 
 export interface Page<T> {
@@ -103,7 +102,12 @@ export interface Organization {
   tier: string;
   created_at: string;
   key?: string;
-  limits?: { rate: { requests: number | null; window_seconds: number }; database_bytes: number | null; [name: string]: unknown };
+  databases?: { name: string; default: boolean }[];
+  limits?: {
+    rate: { requests: number | null; window_seconds: number };
+    database_bytes: number | null;
+    [name: string]: unknown;
+  };
 }
 
 export interface AuditEntry {

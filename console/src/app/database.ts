@@ -1,7 +1,7 @@
 /** The database that the pages work with, and those there are to choose from. */
 import { askControl, askData } from "../api/http";
 import { session } from "../api/session";
-import type { Database, Page } from "../api/types";
+import type { Organization } from "../api/types";
 import { Store } from "../parts/store";
 
 const KEPT = "tuplegate.database";
@@ -19,14 +19,9 @@ database.subscribe((name) => {
 export async function findDatabases(): Promise<void> {
   const own = session.current.value;
   if (!own) return;
-  let names = own.databases ?? (own.database ? [own.database] : []);
-  let preferred: string | null = names[0] ?? null;
-  if (session.allows("admin")) {
-    const page = await askControl<Page<Database>>("/v1/databases?limit=1000");
-    const active = page.items.filter((one) => one.state === "active");
-    names = active.map((one) => one.name);
-    preferred = active.find((one) => one.default)?.name ?? names[0] ?? null;
-  }
+  const { databases: listed = [] } = await askControl<Organization>("/v1/organization");
+  const names = own.database ? [own.database] : listed.map((one) => one.name);
+  const preferred = listed.find((one) => one.default)?.name ?? names[0] ?? null;
   databases.set(names);
   const chosen = database.value;
   if (own.database) database.set(own.database);

@@ -11,13 +11,19 @@ const SHOWN_MAX = 50;
 
 function listAll(): Command[] {
   const tables = (schema.value?.tables ?? []).map((table) => ({
-    id: `table:${table.schema}.${table.name}`, group: "Table",
+    id: `table:${table.schema}.${table.name}`,
+    group: "Table",
     title: table.schema === "public" ? table.name : `${table.schema}.${table.name}`,
     run: () => go(formatRoute("data", [table.schema, table.name])),
   }));
-  const others = databases.value.filter((name) => name !== database.value).map((name) => ({
-    id: `database:${name}`, group: "Database", title: `Use ${name}`, run: () => database.set(name),
-  }));
+  const others = databases.value
+    .filter((name) => name !== database.value)
+    .map((name) => ({
+      id: `database:${name}`,
+      group: "Database",
+      title: `Use ${name}`,
+      run: () => database.set(name),
+    }));
   return [...commands.value, ...others, ...tables];
 }
 
@@ -31,7 +37,11 @@ function PaletteDialog() {
   const list = useRef<HTMLUListElement>(null);
   const found = useMemo(() => {
     const scored = listAll().map((command) => ({ command, score: scoreMatch(typed, command.title) }));
-    return scored.filter((one) => one.score > 0).sort((a, b) => b.score - a.score).slice(0, SHOWN_MAX).map((one) => one.command);
+    return scored
+      .filter((one) => one.score > 0)
+      .sort((a, b) => b.score - a.score)
+      .slice(0, SHOWN_MAX)
+      .map((one) => one.command);
   }, [typed]);
   useEffect(() => {
     list.current?.children[chosen]?.scrollIntoView({ block: "nearest" });
@@ -55,16 +65,31 @@ function PaletteDialog() {
     <Dialog title="" label="Command palette" onClose={close}>
       <div class="palette" onKeyDown={onKeyDown}>
         <input
-          class="palette-input" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-label="Search commands"
-          aria-activedescendant={found[chosen] ? `palette-${chosen}` : undefined} placeholder="Go to a page, a table, or do something"
-          value={typed} autofocus spellcheck={false} autocomplete="off"
-          onInput={(event) => { setTyped(event.currentTarget.value); setChosen(0); }}
+          class="palette-input"
+          role="combobox"
+          aria-expanded="true"
+          aria-controls="palette-list"
+          aria-label="Search commands"
+          aria-activedescendant={found[chosen] ? `palette-${chosen}` : undefined}
+          placeholder="Go to a page, a table, or do something"
+          value={typed}
+          autofocus
+          spellcheck={false}
+          autocomplete="off"
+          onInput={(event) => {
+            setTyped(event.currentTarget.value);
+            setChosen(0);
+          }}
         />
         <ul id="palette-list" role="listbox" aria-label="Commands" class="palette-list" ref={list}>
           {found.map((command, index) => (
             <li
-              key={command.id} id={`palette-${index}`} role="option" aria-selected={index === chosen}
-              onMouseMove={() => setChosen(index)} onClick={() => run(command)}
+              key={command.id}
+              id={`palette-${index}`}
+              role="option"
+              aria-selected={index === chosen}
+              onMouseMove={() => setChosen(index)}
+              onClick={() => run(command)}
             >
               <span class="palette-title">{command.title}</span>
               {command.keys && <kbd>{command.keys}</kbd>}
@@ -79,10 +104,18 @@ function PaletteDialog() {
 }
 
 const SHORTCUTS: [string, string][] = [
-  ["Ctrl K", "Command palette"], ["?", "This list"], ["Ctrl Enter", "Run the selection, or the statement at the cursor"],
-  ["Ctrl Shift Enter", "Run everything as one transaction"], ["Escape", "Cancel what runs (in the editor)"],
-  ["Ctrl Space", "Complete"], ["Ctrl Shift F", "Format"], ["Ctrl E", "Explain"], ["Ctrl S", "Save the query"],
-  ["Arrow keys", "Move in the grid"], ["Enter", "Look at a value, or edit it in Data"], ["Ctrl C", "Copy the cell"],
+  ["Ctrl K", "Command palette"],
+  ["?", "This list"],
+  ["Ctrl Enter", "Run the selection, or the statement at the cursor"],
+  ["Ctrl Shift Enter", "Run everything as one transaction"],
+  ["Escape", "Cancel what runs (in the editor)"],
+  ["Ctrl Space", "Complete"],
+  ["Ctrl Shift F", "Format"],
+  ["Ctrl E", "Explain"],
+  ["Ctrl S", "Save the query"],
+  ["Arrow keys", "Move in the grid"],
+  ["Enter", "Look at a value, or edit it in Data"],
+  ["Ctrl C", "Copy the cell"],
   ["g then q, d, o, c", "Go to Query, Data, Overview, Connect"],
 ];
 

@@ -12,7 +12,11 @@ export function parseRoute(hash: string): Route {
   const cut = text.indexOf("?");
   const path = cut < 0 ? text : text.slice(0, cut);
   const [page = "", ...parts] = path.split("/").map(decode);
-  return { page: page || "query", parts: parts.filter(Boolean), params: new URLSearchParams(cut < 0 ? "" : text.slice(cut + 1)) };
+  return {
+    page: page || "query",
+    parts: parts.filter(Boolean),
+    params: new URLSearchParams(cut < 0 ? "" : text.slice(cut + 1)),
+  };
 }
 
 function decode(part: string): string {

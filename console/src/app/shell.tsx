@@ -27,14 +27,53 @@ interface PageEntry {
 const PAGES: PageEntry[] = [
   { id: "query", title: "Query", group: "Work", load: async () => (await import("../query/page")).QueryPage },
   { id: "data", title: "Data", group: "Work", load: async () => (await import("../data/page")).DataPage },
-  { id: "overview", title: "Overview", group: "Work", load: async () => (await import("../overview/page")).OverviewPage },
+  {
+    id: "overview",
+    title: "Overview",
+    group: "Work",
+    load: async () => (await import("../overview/page")).OverviewPage,
+  },
   { id: "connect", title: "Connect", group: "Work", load: async () => (await import("../connect/page")).ConnectPage },
-  { id: "databases", title: "Databases", group: "Manage", needs: "admin", load: async () => (await import("../manage/databases")).DatabasesPage },
-  { id: "keys", title: "Keys", group: "Manage", needs: "admin", load: async () => (await import("../manage/keys")).KeysPage },
-  { id: "sessions", title: "Sessions", group: "Manage", load: async () => (await import("../manage/sessions")).SessionsPage },
-  { id: "organizations", title: "Organizations", group: "Manage", needs: "operator", load: async () => (await import("../manage/organizations")).OrganizationsPage },
-  { id: "audit", title: "Audit", group: "Manage", needs: "admin", load: async () => (await import("../manage/audit")).AuditPage },
-  { id: "settings", title: "Settings", group: "Manage", load: async () => (await import("../manage/settings")).SettingsPage },
+  {
+    id: "databases",
+    title: "Databases",
+    group: "Manage",
+    needs: "admin",
+    load: async () => (await import("../manage/databases")).DatabasesPage,
+  },
+  {
+    id: "keys",
+    title: "Keys",
+    group: "Manage",
+    needs: "admin",
+    load: async () => (await import("../manage/keys")).KeysPage,
+  },
+  {
+    id: "sessions",
+    title: "Sessions",
+    group: "Manage",
+    load: async () => (await import("../manage/sessions")).SessionsPage,
+  },
+  {
+    id: "organizations",
+    title: "Organizations",
+    group: "Manage",
+    needs: "operator",
+    load: async () => (await import("../manage/organizations")).OrganizationsPage,
+  },
+  {
+    id: "audit",
+    title: "Audit",
+    group: "Manage",
+    needs: "admin",
+    load: async () => (await import("../manage/audit")).AuditPage,
+  },
+  {
+    id: "settings",
+    title: "Settings",
+    group: "Manage",
+    load: async () => (await import("../manage/settings")).SettingsPage,
+  },
 ];
 
 function listPages(): PageEntry[] {
@@ -48,12 +87,15 @@ export function Shell({ problem }: { problem: string | null }) {
   useEffect(() => {
     if (!current) return;
     setSignedIn(true);
-    findDatabases().then(loadSchema).catch((error: unknown) => tell(asFailure(error).message, "failed"));
+    findDatabases()
+      .then(loadSchema)
+      .catch((error: unknown) => tell(asFailure(error).message, "failed"));
   }, [current?.id]);
   useEffect(() => {
     if (ended === "signed-out") setSignedIn(false);
   }, [ended]);
-  if (!current && (!wasSignedIn || ended === "signed-out")) return <SignIn problem={ended === "signed-out" ? "You are signed out." : problem} />;
+  if (!current && (!wasSignedIn || ended === "signed-out"))
+    return <SignIn problem={ended === "signed-out" ? "You are signed out." : problem} />;
   return (
     <>
       <Frame />
@@ -72,7 +114,13 @@ function SignInAgain() {
     <Dialog title="Your session has ended" onClose={() => undefined} closable={false}>
       <p>Sign in to go on where you were. Nothing that you typed is lost.</p>
       <KeyForm action="Go on" />
-      <button type="button" class="quiet" onClick={() => { session.ended.set("signed-out"); }}>
+      <button
+        type="button"
+        class="quiet"
+        onClick={() => {
+          session.ended.set("signed-out");
+        }}
+      >
         Leave the page instead
       </button>
     </Dialog>
@@ -91,7 +139,14 @@ function Frame() {
   }, [page]);
   return (
     <div class="frame">
-      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
         Skip to the content
       </a>
       <header class="side" data-open={isOpen}>
@@ -112,7 +167,7 @@ function Frame() {
           <Account />
         </div>
       </header>
-      <main id="main" tabIndex={-1} class="main">
+      <main id="main" tabIndex={0} class="main">
         {page ? <LazyPage key={page.id} entry={page} /> : <NoPage />}
       </main>
     </div>
@@ -120,7 +175,11 @@ function Frame() {
 }
 
 function NoPage() {
-  const failure = makeFailure("no_page", "There is no such page, or your key may not see it.", "Choose one in the navigation.");
+  const failure = makeFailure(
+    "no_page",
+    "There is no such page, or your key may not see it.",
+    "Choose one in the navigation.",
+  );
   return (
     <div class="page">
       <FailureBox failure={failure} />
@@ -134,11 +193,13 @@ function Navigation({ page }: { page: string }) {
       {(["Work", "Manage"] as const).map((group) => (
         <div class="nav-group" key={group}>
           <h2 class="nav-title">{group}</h2>
-          {listPages().filter((one) => one.group === group).map((one) => (
-            <a key={one.id} href={formatRoute(one.id)} aria-current={one.id === page ? "page" : undefined}>
-              {one.title}
-            </a>
-          ))}
+          {listPages()
+            .filter((one) => one.group === group)
+            .map((one) => (
+              <a key={one.id} href={formatRoute(one.id)} aria-current={one.id === page ? "page" : undefined}>
+                {one.title}
+              </a>
+            ))}
         </div>
       ))}
     </nav>
@@ -149,12 +210,18 @@ function DatabasePicker() {
   const chosen = useStore(database);
   const names = useStore(databases);
   const bound = useStore(session.current)?.database;
-  const choose = (name: string) => chooseDatabase(name).catch((error: unknown) => tell(asFailure(error).message, "failed"));
+  const choose = (name: string) =>
+    chooseDatabase(name).catch((error: unknown) => tell(asFailure(error).message, "failed"));
   if (names.length === 0 && !bound) {
     return (
       <label class="field picker">
         <span>Database</span>
-        <input class="mono" placeholder="the default" value={chosen ?? ""} onChange={(event) => void choose(event.currentTarget.value.trim())} />
+        <input
+          class="mono"
+          placeholder="the default"
+          value={chosen ?? ""}
+          onChange={(event) => void choose(event.currentTarget.value.trim())}
+        />
       </label>
     );
   }
@@ -200,21 +267,43 @@ function LazyPage({ entry }: { entry: PageEntry }) {
   const [failure, setFailure] = useState<ReturnType<typeof asFailure> | null>(null);
   const load = () => {
     setFailure(null);
-    entry.load().then((loaded) => setPage(() => loaded), () => {
-      setFailure(makeFailure("page_missing", `The page ${entry.title} could not be loaded.`, "Check the network, then try again."));
-    });
+    entry.load().then(
+      (loaded) => setPage(() => loaded),
+      () => {
+        setFailure(
+          makeFailure(
+            "page_missing",
+            `The page ${entry.title} could not be loaded.`,
+            "Check the network, then try again.",
+          ),
+        );
+      },
+    );
   };
   useEffect(load, [entry]);
-  if (failure) return <div class="page"><FailureBox failure={failure} onRetry={load} /></div>;
+  if (failure)
+    return (
+      <div class="page">
+        <FailureBox failure={failure} onRetry={load} />
+      </div>
+    );
   return Page ? <Page /> : <Waiting what={`Loading ${entry.title}`} />;
 }
 
 function makeCommands(): Command[] {
   const themes = (["system", "light", "dark"] as const).map((name) => ({
-    id: `theme:${name}`, group: "Theme", title: `Theme: ${name}`, run: () => theme.set(name),
+    id: `theme:${name}`,
+    group: "Theme",
+    title: `Theme: ${name}`,
+    run: () => theme.set(name),
   }));
   return [
-    ...listPages().map((page) => ({ id: `page:${page.id}`, group: "Page", title: page.title, run: () => go(formatRoute(page.id)) })),
+    ...listPages().map((page) => ({
+      id: `page:${page.id}`,
+      group: "Page",
+      title: page.title,
+      run: () => go(formatRoute(page.id)),
+    })),
     { id: "help", group: "Help", title: "Keyboard shortcuts", keys: "?", run: () => isHelpOpen.set(true) },
     { id: "reload-schema", group: "Action", title: "Load the schema again", run: () => void loadSchema() },
     ...themes,
@@ -234,7 +323,8 @@ function useKeys(): void {
         return;
       }
       const target = event.composedPath()[0];
-      const isTyping = target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+      const isTyping =
+        target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
       if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
       if (event.key === "?") isHelpOpen.set(true);
       const page = isGoing ? GOES[event.key] : undefined;

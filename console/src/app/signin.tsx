@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { asFailure } from "../api/http";
 import { session } from "../api/session";
+import { formatRoute, parseRoute, replaceAddress, route } from "./router";
 import { useWork } from "../parts/dialog";
 import { FailureBox } from "../parts/states";
 
@@ -11,15 +12,26 @@ export function KeyForm({ action = "Sign in" }: { action?: string }) {
   const submit = (event: Event) => {
     event.preventDefault();
     const typed = key.trim();
-    if (typed) void run(async () => { await session.openWithKey(typed); setKey(""); });
+    if (typed)
+      void run(async () => {
+        await session.openWithKey(typed);
+        setKey("");
+      });
   };
   return (
     <form onSubmit={submit} class="form">
       <label class="field">
         <span>API key</span>
         <input
-          type="password" class="mono" value={key} placeholder="svc_k_…" autocomplete="off" spellcheck={false} autofocus
-          onInput={(event) => setKey(event.currentTarget.value)} aria-describedby="key-help"
+          type="password"
+          class="mono"
+          value={key}
+          placeholder="svc_k_…"
+          autocomplete="off"
+          spellcheck={false}
+          autofocus
+          onInput={(event) => setKey(event.currentTarget.value)}
+          aria-describedby="key-help"
         />
       </label>
       {failure && <FailureBox failure={failure} />}
@@ -48,8 +60,8 @@ export function SignIn({ problem }: { problem: string | null }) {
         <KeyForm />
         <hr />
         <p class="faint">
-          The first start of the service printed a key. On the service's machine, <code>tuplegate console</code> opens this page
-          signed in, and <code>tuplegate key create</code> makes another key.
+          The first start of the service printed a key. On the service's machine, <code>tuplegate console</code> opens
+          this page signed in, and <code>tuplegate key create</code> makes another key.
         </p>
       </div>
     </main>
@@ -71,7 +83,8 @@ export function Mark() {
 export async function redeemCode(): Promise<string | null> {
   const match = /^#code=([^&]+)/.exec(location.hash);
   if (!match?.[1]) return null;
-  history.replaceState(null, "", `${location.pathname}#/query`);
+  replaceAddress(formatRoute("query"));
+  route.set(parseRoute(location.hash));
   try {
     await session.openWithCode(decodeURIComponent(match[1]));
     return null;

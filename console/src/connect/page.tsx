@@ -22,7 +22,10 @@ export function ConnectPage() {
     <div class="page">
       <div class="page-head">
         <h1>Connect</h1>
-        <p>Code that runs as it is, for the database <b class="mono">{chosen ?? "of your key"}</b>. Put the key into the variable <code>TUPLEGATE_API_KEY</code>.</p>
+        <p>
+          Code that runs as it is, for the database <b class="mono">{chosen ?? "of your key"}</b>. Put the key into the
+          variable <code>TUPLEGATE_API_KEY</code>.
+        </p>
       </div>
       <div class="toolbar">
         <span class="faint">Address</span> <code>{url}</code> <CopyButton text={url} label="Copy the address" />
@@ -30,7 +33,16 @@ export function ConnectPage() {
       <NewKey />
       <div class="tab-list connect-tabs" role="tablist" aria-label="Ways to connect">
         {snippets.map((one) => (
-          <button type="button" role="tab" class="small" aria-selected={one === snippet} aria-pressed={one === snippet ? "true" : undefined} key={one.id} onClick={() => setId(one.id)}>{one.title}</button>
+          <button
+            type="button"
+            role="tab"
+            class="small"
+            aria-selected={one === snippet}
+            key={one.id}
+            onClick={() => setId(one.id)}
+          >
+            {one.title}
+          </button>
         ))}
       </div>
       <div role="tabpanel" aria-label={snippet.title} class="form">
@@ -46,17 +58,26 @@ function NewKey() {
   const [made, setMade] = useState<Key | null>(null);
   const { failure, isBusy, run } = useWork();
   const chosen = useStore(database);
-  if (!session.allows("admin")) return <p class="faint">Use the key that you have signed in with, or ask for one of its own.</p>;
+  if (!session.allows("admin"))
+    return <p class="faint">Use the key that you have signed in with, or ask for one of its own.</p>;
   const make = (scope: "read" | "write") =>
     run(async () => {
-      const body = { name: `${scope} ${chosen ?? ""}`.trim(), scopes: [scope], ...(chosen ? { database: chosen } : {}) };
+      const body = {
+        name: `${scope} ${chosen ?? ""}`.trim(),
+        scopes: [scope],
+        ...(chosen ? { database: chosen } : {}),
+      };
       setMade(await askControl<Key>("/v1/keys", { method: "POST", body }));
     });
   return (
     <>
       <div class="toolbar">
-        <button type="button" disabled={isBusy} onClick={() => void make("read")}>New key that reads</button>
-        <button type="button" disabled={isBusy} onClick={() => void make("write")}>New key that writes</button>
+        <button type="button" disabled={isBusy} onClick={() => void make("read")}>
+          New key that reads
+        </button>
+        <button type="button" disabled={isBusy} onClick={() => void make("write")}>
+          New key that writes
+        </button>
         <a href={formatRoute("keys")}>All keys</a>
       </div>
       {failure && <FailureBox failure={failure} />}

@@ -32,18 +32,42 @@ export function CellEditor({ column, value, onDone, onCancel }: CellEditorProps)
     }
   };
   return (
-    <div class="cell-editor" onMouseDown={(event) => event.stopPropagation()} onDblClick={(event) => event.stopPropagation()}>
+    <div
+      class="cell-editor"
+      onMouseDown={(event) => event.stopPropagation()}
+      onDblClick={(event) => event.stopPropagation()}
+    >
       <textarea
-        ref={element} value={text} aria-label={`New value of ${column.name}`} placeholder={isNull ? "NULL" : ""} spellcheck={false} rows={text.length > 60 ? 6 : 1}
-        onInput={(event) => { setText(event.currentTarget.value); setNull(false); }} onKeyDown={onKeyDown}
+        ref={element}
+        value={text}
+        aria-label={`New value of ${column.name}`}
+        placeholder={isNull ? "NULL" : ""}
+        spellcheck={false}
+        rows={text.length > 60 ? 6 : 1}
+        onInput={(event) => {
+          setText(event.currentTarget.value);
+          setNull(false);
+        }}
+        onKeyDown={onKeyDown}
       />
       <div class="cell-editor-foot">
-        {column.type === "bool" && ["true", "false"].map((word) => (
-          <button type="button" class="small" key={word} onClick={() => onDone(word)}>{word}</button>
-        ))}
-        {column.nullable && <button type="button" class="small" onClick={() => onDone(null)} title="Ctrl 0">NULL</button>}
-        <button type="button" class="small primary" onClick={() => onDone(result())} title="Enter">Stage</button>
-        <button type="button" class="small quiet" onClick={onCancel} title="Escape">Leave</button>
+        {column.type === "bool" &&
+          ["true", "false"].map((word) => (
+            <button type="button" class="small" key={word} onClick={() => onDone(word)}>
+              {word}
+            </button>
+          ))}
+        {column.nullable && (
+          <button type="button" class="small" onClick={() => onDone(null)} title="Ctrl 0">
+            NULL
+          </button>
+        )}
+        <button type="button" class="small primary" onClick={() => onDone(result())} title="Enter">
+          Stage
+        </button>
+        <button type="button" class="small quiet" onClick={onCancel} title="Escape">
+          Leave
+        </button>
       </div>
     </div>
   );

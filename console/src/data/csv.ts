@@ -55,7 +55,12 @@ const GUESSES: [string, (text: string) => boolean][] = [
   ["bigint", (text) => /^-?(0|[1-9]\d{0,17})$/.test(text)],
   ["numeric", (text) => /^-?(0|[1-9]\d*)(\.\d+)?$/.test(text)],
   ["date", (text) => /^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text))],
-  ["timestamptz", (text) => /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?\s?(Z|[+-]\d\d(:?\d\d)?)?$/.test(text) && !Number.isNaN(Date.parse(text))],
+  [
+    "timestamptz",
+    (text) =>
+      /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?\s?(Z|[+-]\d\d(:?\d\d)?)?$/.test(text) &&
+      !Number.isNaN(Date.parse(text)),
+  ],
   ["uuid", (text) => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text)],
   ["jsonb", (text) => /^[[{]/.test(text) && isJson(text)],
 ];
@@ -78,6 +83,11 @@ export function guessType(values: (string | null)[]): string {
 }
 
 export function columnName(title: string): string {
-  const name = title.trim().toLowerCase().replace(/[^a-z0-9_]+/g, "_").replace(/^_+|_+$/g, "").slice(0, 60);
+  const name = title
+    .trim()
+    .toLowerCase()
+    .replace(/[^a-z0-9_]+/g, "_")
+    .replace(/^_+|_+$/g, "")
+    .slice(0, 60);
   return /^[a-z_]/.test(name) ? name : `c_${name}`;
 }

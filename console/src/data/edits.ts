@@ -90,11 +90,15 @@ export function writeEdit(table: Table, edit: Edit): string {
   }
   const where = keyOf(table).map((one, at) => `${quoteIdentifier(one)} = ${literalFor(columnOf(one), edit.key[at]!)}`);
   if (edit.kind === "delete") {
-    const same = table.columns.flatMap((column, at) => (column.primary_key ? [] : [isUnchanged(column, edit.row[at] ?? null, false)]));
+    const same = table.columns.flatMap((column, at) =>
+      column.primary_key ? [] : [isUnchanged(column, edit.row[at] ?? null, false)],
+    );
     return `delete from ${name} where ${[...where, ...same].join(" and ")}`;
   }
   const changes = Object.entries(edit.changes);
-  const sets = changes.map(([column, change]) => `${quoteIdentifier(column)} = ${literalFor(columnOf(column), change.value)}`);
+  const sets = changes.map(
+    ([column, change]) => `${quoteIdentifier(column)} = ${literalFor(columnOf(column), change.value)}`,
+  );
   const same = changes.map(([column, change]) => isUnchanged(columnOf(column), change.old, change.isWhole));
   return `update ${name} set ${sets.join(", ")} where ${[...where, ...same].join(" and ")}`;
 }
@@ -104,7 +108,9 @@ export class ConflictFailure extends Failure {
 
   constructor(conflict: Conflict) {
     const gone = conflict.current === null;
-    const message = gone ? "A row that you edited is gone. Nothing was applied." : "Somebody has changed a row that you edited. Nothing was applied.";
+    const message = gone
+      ? "A row that you edited is gone. Nothing was applied."
+      : "Somebody has changed a row that you edited. Nothing was applied.";
     super(409, makeFailure("row_changed", message, "Look at its values now, then keep your change or drop it.").body);
     this.conflict = conflict;
   }
@@ -119,7 +125,8 @@ export async function applyEdits(table: Table, edits: Edit[], database: string |
       const answer = await opened.query({ sql: writeEdit(table, edit) }).catch((error: unknown) => {
         throw nameEdit(asFailure(error), edits.indexOf(edit), edits.length);
       });
-      if (answer.affected_rows !== 1 && edit.kind !== "insert") throw new ConflictFailure({ id: edit.id, current: await readCurrent(opened, table, edit.key) });
+      if (answer.affected_rows !== 1 && edit.kind !== "insert")
+        throw new ConflictFailure({ id: edit.id, current: await readCurrent(opened, table, edit.key) });
     }
     isOpen = false;
     await opened.commit();
@@ -135,7 +142,13 @@ function nameEdit(failure: Failure, at: number, count: number): Failure {
 }
 
 async function readCurrent(opened: OpenTransaction, table: Table, key: string[]): Promise<(string | null)[] | null> {
-  const answer = await opened.query({ sql: rowByKey(table, table.columns.map((column) => cellExpression(column))), params: key });
+  const answer = await opened.query({
+    sql: rowByKey(
+      table,
+      table.columns.map((column) => cellExpression(column)),
+    ),
+    params: key,
+  });
   return (answer.rows[0] as (string | null)[] | undefined) ?? null;
 }
 

@@ -33,17 +33,30 @@ export function ImportView() {
   const [done, setDone] = useState<number | null>(null);
   const { failure, isBusy, run } = useWork();
   const tables = useStore(schema)?.tables ?? [];
-  const existing = tables.find((table) => table.kind === "table" && (table.name === name || `${table.schema}.${table.name}` === name));
+  const existing = tables.find(
+    (table) => table.kind === "table" && (table.name === name || `${table.schema}.${table.name}` === name),
+  );
   const read = (file: File) =>
     run(async () => {
-      if (file.size > FILE_BYTES_MAX) throw makeFailure("too_large", "The file is larger than 200 MB.", "Use the command line: tuplegate import reads files of any size.");
+      if (file.size > FILE_BYTES_MAX)
+        throw makeFailure(
+          "too_large",
+          "The file is larger than 200 MB.",
+          "Use the command line: tuplegate import reads files of any size.",
+        );
       const text = await file.text();
       const parsed = parseCsv(text, guessSeparator(text));
       if (parsed.header.length === 0) throw makeFailure("empty_file", "The file is empty.");
       const sample = parsed.rows.slice(0, GUESSED_ROWS);
       setCsv(parsed);
       setName(columnName(file.name.replace(/\.[^.]*$/, "")));
-      setTargets(parsed.header.map((title, at) => ({ name: columnName(title), type: guessType(sample.map((row) => row[at] ?? null)), isUsed: true })));
+      setTargets(
+        parsed.header.map((title, at) => ({
+          name: columnName(title),
+          type: guessType(sample.map((row) => row[at] ?? null)),
+          isUsed: true,
+        })),
+      );
     });
   const start = () =>
     run(async () => {
@@ -57,15 +70,38 @@ export function ImportView() {
       await loadSchema();
       go(formatRoute("data", [existing?.schema ?? "public", existing?.name ?? name]));
     });
-  if (!session.allows("write")) return <div class="page"><FailureBox failure={makeFailure("forbidden", "Your key may only read.", "Sign in with a key that has the scope write.")} /></div>;
+  if (!session.allows("write"))
+    return (
+      <div class="page">
+        <FailureBox
+          failure={makeFailure("forbidden", "Your key may only read.", "Sign in with a key that has the scope write.")}
+        />
+      </div>
+    );
   return (
     <div class="page">
       <div class="page-head">
         <h1>Import a CSV file</h1>
       </div>
-      <label class="drop" onDragOver={(event) => event.preventDefault()} onDrop={(event) => { event.preventDefault(); const file = event.dataTransfer?.files[0]; if (file) void read(file); }}>
+      <label
+        class="drop"
+        onDragOver={(event) => event.preventDefault()}
+        onDrop={(event) => {
+          event.preventDefault();
+          const file = event.dataTransfer?.files[0];
+          if (file) void read(file);
+        }}
+      >
         <span>Choose a file, or drop it here. The first line has the names of the columns.</span>
-        <input type="file" accept=".csv,.tsv,.txt,text/csv" aria-label="CSV file" onChange={(event) => { const file = event.currentTarget.files?.[0]; if (file) void read(file); }} />
+        <input
+          type="file"
+          accept=".csv,.tsv,.txt,text/csv"
+          aria-label="CSV file"
+          onChange={(event) => {
+            const file = event.currentTarget.files?.[0];
+            if (file) void read(file);
+          }}
+        />
       </label>
       {failure && <FailureBox failure={failure} />}
       {csv && (
@@ -73,12 +109,18 @@ export function ImportView() {
           <TargetForm name={name} onName={setName} existing={existing} csv={csv} />
           <Preview csv={csv} targets={targets} existing={existing} onChange={setTargets} />
           <div class="toolbar">
-            <button type="button" class="primary" disabled={isBusy || !name || csv.uneven.length > 0} onClick={() => void start()}>
+            <button
+              type="button"
+              class="primary"
+              disabled={isBusy || !name || csv.uneven.length > 0}
+              onClick={() => void start()}
+            >
               Import {plural(csv.rows.length, "row")}
             </button>
             {done !== null && (
               <span role="status">
-                <progress max={csv.rows.length} value={done} aria-label="Rows imported" /> {formatCount(done)} of {formatCount(csv.rows.length)}
+                <progress max={csv.rows.length} value={done} aria-label="Rows imported" /> {formatCount(done)} of{" "}
+                {formatCount(csv.rows.length)}
               </span>
             )}
           </div>
@@ -88,16 +130,35 @@ export function ImportView() {
   );
 }
 
-function TargetForm({ name, onName, existing, csv }: { name: string; onName: (name: string) => void; existing: Table | undefined; csv: Csv }) {
+function TargetForm({
+  name,
+  onName,
+  existing,
+  csv,
+}: {
+  name: string;
+  onName: (name: string) => void;
+  existing: Table | undefined;
+  csv: Csv;
+}) {
   return (
     <>
       <label class="field import-name">
         <span>Table</span>
         <input class="mono" value={name} onInput={(event) => onName(event.currentTarget.value)} spellcheck={false} />
       </label>
-      <p class="faint">{existing ? `The rows are added to the table ${existing.name}.` : "A new table is made."} All rows are imported, or none.</p>
+      <p class="faint">
+        {existing ? `The rows are added to the table ${existing.name}.` : "A new table is made."} All rows are imported,
+        or none.
+      </p>
       {csv.uneven.length > 0 && (
-        <FailureBox failure={makeFailure("uneven", `Line ${csv.uneven.slice(0, 5).join(", ")}${csv.uneven.length > 5 ? ", …" : ""} has another number of fields than the first line has.`, "Mend the file, then choose it again.")} />
+        <FailureBox
+          failure={makeFailure(
+            "uneven",
+            `Line ${csv.uneven.slice(0, 5).join(", ")}${csv.uneven.length > 5 ? ", …" : ""} has another number of fields than the first line has.`,
+            "Mend the file, then choose it again.",
+          )}
+        />
       )}
     </>
   );
@@ -119,35 +180,80 @@ function Preview({ csv, targets, existing, onChange }: PreviewProps) {
           <tr>
             {targets.map((target, at) => (
               <th key={at}>
-                <input class="mono" aria-label={`Name of column ${at + 1}`} value={target.name} list={existing ? "import-columns" : undefined} onInput={(event) => change(at, { name: event.currentTarget.value })} />
+                <input
+                  class="mono"
+                  aria-label={`Name of column ${at + 1}`}
+                  value={target.name}
+                  list={existing ? "import-columns" : undefined}
+                  onInput={(event) => change(at, { name: event.currentTarget.value })}
+                />
                 {existing ? (
-                  <span class="faint">{existing.columns.find((column) => column.name === target.name)?.type ?? "no such column"}</span>
+                  <span class="faint">
+                    {existing.columns.find((column) => column.name === target.name)?.type ?? "no such column"}
+                  </span>
                 ) : (
-                  <select aria-label={`Type of ${target.name}`} value={target.type} onChange={(event) => change(at, { type: event.currentTarget.value })}>
-                    {TYPES.map((type) => <option key={type}>{type}</option>)}
+                  <select
+                    aria-label={`Type of ${target.name}`}
+                    value={target.type}
+                    onChange={(event) => change(at, { type: event.currentTarget.value })}
+                  >
+                    {TYPES.map((type) => (
+                      <option key={type}>{type}</option>
+                    ))}
                   </select>
                 )}
-                <label class="faint"><input type="checkbox" checked={target.isUsed} aria-label={`Import ${target.name}`} onChange={(event) => change(at, { isUsed: event.currentTarget.checked })} /> import</label>
+                <label class="faint">
+                  <input
+                    type="checkbox"
+                    checked={target.isUsed}
+                    aria-label={`Import ${target.name}`}
+                    onChange={(event) => change(at, { isUsed: event.currentTarget.checked })}
+                  />{" "}
+                  import
+                </label>
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
           {csv.rows.slice(0, PREVIEW_ROWS).map((row, at) => (
-            <tr key={at}>{targets.map((_, index) => <td key={index} class="mono">{row[index] === null || row[index] === undefined ? <span class="null">NULL</span> : row[index]!.slice(0, 80)}</td>)}</tr>
+            <tr key={at}>
+              {targets.map((_, index) => (
+                <td key={index} class="mono">
+                  {row[index] === null || row[index] === undefined ? (
+                    <span class="null">NULL</span>
+                  ) : (
+                    row[index]!.slice(0, 80)
+                  )}
+                </td>
+              ))}
+            </tr>
           ))}
         </tbody>
       </table>
-      {existing && <datalist id="import-columns">{existing.columns.map((column) => <option key={column.name} value={column.name} />)}</datalist>}
+      {existing && (
+        <datalist id="import-columns">
+          {existing.columns.map((column) => (
+            <option key={column.name} value={column.name} />
+          ))}
+        </datalist>
+      )}
     </div>
   );
 }
 
 /** Send the rows in portions within one open transaction; nothing stays if one fails. */
-async function importRows(csv: Csv, name: string, existing: Table | undefined, targets: Target[], tellDone: (done: number) => void): Promise<void> {
+async function importRows(
+  csv: Csv,
+  name: string,
+  existing: Table | undefined,
+  targets: Target[],
+  tellDone: (done: number) => void,
+): Promise<void> {
   const used = targets.map((target, at) => ({ ...target, at })).filter((target) => target.isUsed);
   const table = existing ? quoteTable(existing.schema, existing.name) : quoteIdentifier(name);
-  const typeOf = (target: Target) => existing?.columns.find((column) => column.name === target.name)?.type ?? target.type;
+  const typeOf = (target: Target) =>
+    existing?.columns.find((column) => column.name === target.name)?.type ?? target.type;
   const columns = used.map((target) => quoteIdentifier(target.name));
   const values = used.map((target, at) => `f${at + 1}::${typeOf(target)}`);
   const arrays = used.map((_, at) => `$${at + 1}::text[]`);
@@ -155,8 +261,11 @@ async function importRows(csv: Csv, name: string, existing: Table | undefined, t
   const opened = await OpenTransaction.begin(database.value, { timeout_ms: 3_600_000, idle_timeout_ms: 60_000 });
   let isOpen = true;
   try {
-    if (!existing) await opened.query({ sql: `create table ${table} (${used.map((target, at) => `${columns[at]} ${target.type}`).join(", ")})` });
-    for (let from = 0; from < csv.rows.length; ) {
+    if (!existing)
+      await opened.query({
+        sql: `create table ${table} (${used.map((target, at) => `${columns[at]} ${target.type}`).join(", ")})`,
+      });
+    for (let from = 0; from < csv.rows.length;) {
       const until = endOfBatch(csv.rows, from);
       const batch = csv.rows.slice(from, until);
       await opened.query({ sql, params: used.map((target) => batch.map((row) => row[target.at] ?? null)) });

@@ -26,23 +26,52 @@ export function InsertDialog({ table, edits, onClose }: { table: Table; edits: S
           {table.columns.map((column, at) => (
             <label class="field" key={column.name}>
               <span>
-                {column.name} <span class="faint">{column.type}{column.nullable || column.default ? "" : ", required"}</span>
+                {column.name}{" "}
+                <span class="faint">
+                  {column.type}
+                  {column.nullable || column.default ? "" : ", required"}
+                </span>
               </span>
               <span class="insert-value">
                 <input
-                  class="mono" value={values[column.name] ?? ""} autofocus={at === 0} spellcheck={false}
+                  class="mono"
+                  value={values[column.name] ?? ""}
+                  autofocus={at === 0}
+                  spellcheck={false}
                   placeholder={values[column.name] === null ? "NULL" : (column.default ?? "")}
-                  onInput={(event) => change(column.name, event.currentTarget.value === "" ? undefined : event.currentTarget.value)}
+                  onInput={(event) =>
+                    change(column.name, event.currentTarget.value === "" ? undefined : event.currentTarget.value)
+                  }
                 />
-                <button type="button" class="small" onClick={() => change(column.name, "")} aria-label={`${column.name} is an empty text`}>''</button>
-                {column.nullable && <button type="button" class="small" onClick={() => change(column.name, null)} aria-label={`${column.name} is NULL`}>NULL</button>}
+                <button
+                  type="button"
+                  class="small"
+                  onClick={() => change(column.name, "")}
+                  aria-label={`${column.name} is an empty text`}
+                >
+                  ''
+                </button>
+                {column.nullable && (
+                  <button
+                    type="button"
+                    class="small"
+                    onClick={() => change(column.name, null)}
+                    aria-label={`${column.name} is NULL`}
+                  >
+                    NULL
+                  </button>
+                )}
               </span>
             </label>
           ))}
         </div>
         <footer class="form-foot">
-          <button type="button" onClick={onClose}>Cancel</button>
-          <button type="submit" class="primary">Stage the row</button>
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary">
+            Stage the row
+          </button>
         </footer>
       </form>
     </Dialog>

@@ -5,6 +5,7 @@ import { session } from "../api/session";
 import { formatRoute, type Route, route } from "../app/router";
 import { formatBytes, formatCount } from "../parts/show";
 import { Empty, FailureBox, Waiting } from "../parts/states";
+import { ListTable } from "../parts/table";
 import { useStore } from "../parts/store";
 import { loadSchema, type Schema, schema, schemaFailure, type Table } from "../sql/schema";
 import { type FilterRule, type Operator, OPERATORS } from "./pages";
@@ -17,7 +18,15 @@ export function DataPage() {
   const known = useStore(schema);
   const failure = useStore(schemaFailure);
   if (!known) {
-    return <div class="page">{failure ? <FailureBox failure={failure} onRetry={() => void loadSchema()} /> : <Waiting what="Reading the schema" />}</div>;
+    return (
+      <div class="page">
+        {failure ? (
+          <FailureBox failure={failure} onRetry={() => void loadSchema()} />
+        ) : (
+          <Waiting what="Reading the schema" />
+        )}
+      </div>
+    );
   }
   const [schemaName, tableName] = at.parts;
   const table = known.tables.find((one) => one.schema === schemaName && one.name === tableName);
@@ -25,7 +34,15 @@ export function DataPage() {
     <div class="data-page">
       <Tree known={known} chosen={table} />
       <section class="data-main" aria-label={tableName ?? "Tables"}>
-        {tableName ? table ? <TableView key={JSON.stringify(at.parts.slice(0, 2)) + at.params.toString()} table={table} at={at} /> : <NoTable name={tableName} /> : <Special known={known} view={at.params.get("view")} />}
+        {tableName ? (
+          table ? (
+            <TableView key={JSON.stringify(at.parts.slice(0, 2)) + at.params.toString()} table={table} at={at} />
+          ) : (
+            <NoTable name={tableName} />
+          )
+        ) : (
+          <Special known={known} view={at.params.get("view")} />
+        )}
       </section>
     </div>
   );
@@ -35,7 +52,9 @@ function NoTable({ name }: { name: string }) {
   return (
     <Empty title={`There is no table ${name} here`}>
       <p>It may have been dropped or renamed, or your key may not see it.</p>
-      <button type="button" onClick={() => void loadSchema()}>Load the schema again</button>
+      <button type="button" onClick={() => void loadSchema()}>
+        Load the schema again
+      </button>
     </Empty>
   );
 }
@@ -75,7 +94,9 @@ function TableView({ table, at }: { table: Table; at: Route }) {
         </span>
         <nav class="subnav" aria-label="Of this table">
           {tabs.map(([title, address, isCurrent]) => (
-            <a key={title} href={address} aria-current={isCurrent ? "page" : undefined}>{title}</a>
+            <a key={title} href={address} aria-current={isCurrent ? "page" : undefined}>
+              {title}
+            </a>
           ))}
         </nav>
       </header>
@@ -104,33 +125,46 @@ function TableList({ known }: { known: Schema }) {
       <div class="page-head">
         <h1>Data</h1>
         <div class="toolbar">
-          {session.allows("write") && <a class="button" href={formatRoute("data", [], { view: "import" })}>Import a CSV file</a>}
-          <a class="button" href={formatRoute("data", [], { view: "diagram" })}>Diagram</a>
+          {session.allows("write") && (
+            <a class="button" href={formatRoute("data", [], { view: "import" })}>
+              Import a CSV file
+            </a>
+          )}
+          <a class="button" href={formatRoute("data", [], { view: "diagram" })}>
+            Diagram
+          </a>
         </div>
       </div>
       {known.tables.length === 0 ? (
         <Empty title="This database is empty">
-          <p>Make a table on the <a href={formatRoute("query", [], { sql: "create table city (\n  id bigint generated always as identity primary key,\n  name text not null\n)" })}>Query page</a>, or import a CSV file.</p>
+          <p>
+            Make a table on the{" "}
+            <a
+              href={formatRoute("query", [], {
+                sql: "create table city (\n  id bigint generated always as identity primary key,\n  name text not null\n)",
+              })}
+            >
+              Query page
+            </a>
+            , or import a CSV file.
+          </p>
         </Empty>
       ) : (
-        <div class="table-wrap">
-          <table class="list">
-            <thead>
-              <tr><th>Table</th><th>Kind</th><th class="right">Columns</th><th class="right">Rows, about</th><th class="right">Size</th></tr>
-            </thead>
-            <tbody>
-              {known.tables.map((table) => (
-                <tr key={`${table.schema}.${table.name}`}>
-                  <td><a href={formatRoute("data", [table.schema, table.name])}><bdi>{table.schema === "public" ? table.name : `${table.schema}.${table.name}`}</bdi></a></td>
-                  <td>{table.kind}</td>
-                  <td class="right">{table.columns.length}</td>
-                  <td class="right">{table.row_estimate === null ? "–" : formatCount(Math.round(table.row_estimate))}</td>
-                  <td class="right">{table.size_bytes ? formatBytes(table.size_bytes) : "–"}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <ListTable head={["Table", "Kind", "Columns", "Rows, about", "Size"]} right={[2, 3, 4]}>
+          {known.tables.map((table) => (
+            <tr key={`${table.schema}.${table.name}`}>
+              <td>
+                <a href={formatRoute("data", [table.schema, table.name])}>
+                  <bdi>{table.schema === "public" ? table.name : `${table.schema}.${table.name}`}</bdi>
+                </a>
+              </td>
+              <td>{table.kind}</td>
+              <td class="right">{table.columns.length}</td>
+              <td class="right">{table.row_estimate === null ? "–" : formatCount(Math.round(table.row_estimate))}</td>
+              <td class="right">{table.size_bytes ? formatBytes(table.size_bytes) : "–"}</td>
+            </tr>
+          ))}
+        </ListTable>
       )}
     </div>
   );

@@ -29,7 +29,24 @@ export interface Cursor {
   offset: number;
 }
 
-const SHORT = new Set(["int2", "int4", "int8", "oid", "float4", "float8", "bool", "date", "timestamp", "timestamptz", "time", "timetz", "uuid", "interval", "money", "inet"]);
+const SHORT = new Set([
+  "int2",
+  "int4",
+  "int8",
+  "oid",
+  "float4",
+  "float8",
+  "bool",
+  "date",
+  "timestamp",
+  "timestamptz",
+  "time",
+  "timetz",
+  "uuid",
+  "interval",
+  "money",
+  "inet",
+]);
 const COMPARABLE = new Set([...SHORT, "numeric", "text", "varchar", "citext"]);
 
 export function keyOf(table: Table): string[] {
@@ -80,7 +97,8 @@ export function buildPage(table: Table, filters: FilterRule[], order: Order | nu
 function buildCondition({ column, operator, value }: FilterRule, put: (value: Value) => string): string {
   const name = ofTable(column);
   if (operator === "is null" || operator === "is not null") return `${name} ${operator}`;
-  if (operator === "contains") return `${name}::text ilike '%' || ${put(value.replace(/[\\%_]/g, "\\$&"))}::text || '%'`;
+  if (operator === "contains")
+    return `${name}::text ilike '%' || ${put(value.replace(/[\\%_]/g, "\\$&"))}::text || '%'`;
   return `${name} ${operator} ${put(value)}`;
 }
 
@@ -101,7 +119,10 @@ function buildKeyset(key: string[], order: Order | null, cursor: Cursor, put: (v
   const keyCondition = `(${key.join(", ")}) ${sign} (${values.join(", ")})`;
   if (!order) return keyCondition;
   const name = ofTable(order.column);
-  if (cursor.sorted === null) return isDescending ? `(${name} is not null or (${name} is null and ${keyCondition}))` : `(${name} is null and ${keyCondition})`;
+  if (cursor.sorted === null)
+    return isDescending
+      ? `(${name} is not null or (${name} is null and ${keyCondition}))`
+      : `(${name} is null and ${keyCondition})`;
   const value = put(cursor.sorted);
   const same = `(${name} = ${value} and ${keyCondition})`;
   return isDescending ? `(${name} < ${value} or ${same})` : `(${name} > ${value} or ${same} or ${name} is null)`;

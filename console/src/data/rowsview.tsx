@@ -48,23 +48,38 @@ export function RowsView({ table, filters: given }: RowsViewProps) {
   const changeFilters = (changed: FilterRule[]) => {
     setFilters(changed);
     setAt(FIRST);
-    const params: Record<string, string> = changed.length ? { where: JSON.stringify(changed.map((rule) => [rule.column, rule.operator, rule.value])) } : {};
+    const params: Record<string, string> = changed.length
+      ? { where: JSON.stringify(changed.map((rule) => [rule.column, rule.operator, rule.value])) }
+      : {};
     replaceAddress(formatRoute("data", [table.schema, table.name], params));
   };
   const rows = loaded.value?.rows ?? [];
-  const cursorOf = (row: Row | undefined, isBefore: boolean): Cursor => makeCursor(table, order, row, isBefore, (at.number - (isBefore ? 2 : 0)) * PAGE_ROWS);
+  const cursorOf = (row: Row | undefined, isBefore: boolean): Cursor =>
+    makeCursor(table, order, row, isBefore, (at.number - (isBefore ? 2 : 0)) * PAGE_ROWS);
   return (
     <div class="data-rows">
       <Filters table={table} filters={filters} onChange={changeFilters} />
       {loaded.failure && <FailureBox failure={loaded.failure} onRetry={loaded.reload} />}
       {!loaded.value && !loaded.failure && <Waiting what={`Reading ${table.name}`} />}
       {loaded.value && (
-        <TableGrid table={table} rows={rows} page={at} order={order} onOrder={(changed) => { setOrder(changed); setAt(FIRST); }} />
+        <TableGrid
+          table={table}
+          rows={rows}
+          page={at}
+          order={order}
+          onOrder={(changed) => {
+            setOrder(changed);
+            setAt(FIRST);
+          }}
+        />
       )}
       <Staged table={table} edits={edits} onApplied={loaded.reload} />
       <Pager
-        count={rows.length} number={at.number} isLoading={loaded.isLoading}
-        hasNext={at.cursor?.isBefore ? true : (loaded.value?.hasMore ?? false)} hasBefore={at.number > 1}
+        count={rows.length}
+        number={at.number}
+        isLoading={loaded.isLoading}
+        hasNext={at.cursor?.isBefore ? true : (loaded.value?.hasMore ?? false)}
+        hasBefore={at.number > 1}
         onNext={() => setAt({ cursor: cursorOf(rows.at(-1), false), number: at.number + 1 })}
         onBefore={() => setAt(at.number === 2 ? FIRST : { cursor: cursorOf(rows[0], true), number: at.number - 1 })}
         onReload={loaded.reload}
@@ -73,9 +88,19 @@ export function RowsView({ table, filters: given }: RowsViewProps) {
   );
 }
 
-function makeCursor(table: Table, order: Order | null, row: Row | undefined, isBefore: boolean, offset: number): Cursor {
-  const valueOf = (name: string) => (row?.[table.columns.findIndex((column) => column.name === name)] ?? null) as string | null;
-  const key = pagingOf(table) === "ctid" ? [String(row?.[table.columns.length] ?? "")] : keyOf(table).map((name) => valueOf(name) ?? "");
+function makeCursor(
+  table: Table,
+  order: Order | null,
+  row: Row | undefined,
+  isBefore: boolean,
+  offset: number,
+): Cursor {
+  const valueOf = (name: string) =>
+    (row?.[table.columns.findIndex((column) => column.name === name)] ?? null) as string | null;
+  const key =
+    pagingOf(table) === "ctid"
+      ? [String(row?.[table.columns.length] ?? "")]
+      : keyOf(table).map((name) => valueOf(name) ?? "");
   return { isBefore, sorted: order ? valueOf(order.column) : null, key, offset };
 }
 
@@ -133,7 +158,14 @@ function useRowEdits(table: Table, rows: Row[]) {
   const mayEdit = session.allows("write") && key.length > 0 && /table$/.test(table.kind);
   const byId = useMemo(() => new Map(edits.map((edit) => [edit.id, edit])), [edits]);
   const shownAt = (row: number, column: number) => (rows[row]?.[column] ?? null) as string | null;
-  const keyAt = (row: number) => key.map((name) => shownAt(row, table.columns.findIndex((column) => column.name === name)) ?? "");
+  const keyAt = (row: number) =>
+    key.map(
+      (name) =>
+        shownAt(
+          row,
+          table.columns.findIndex((column) => column.name === name),
+        ) ?? "",
+    );
   const editAt = (row: number) => (key.length ? byId.get(idOf(keyAt(row))) : undefined);
   const changeAt = (row: number, column: number) => {
     const edit = editAt(row);
@@ -148,7 +180,9 @@ function useRowEdits(table: Table, rows: Row[]) {
     setFailure(null);
     const shown = valueAt(place.row, place.column);
     try {
-      const whole = isCut(shown) ? await readWhole(table, keyAt(place.row), table.columns[place.column]!.name, from) : shown;
+      const whole = isCut(shown)
+        ? await readWhole(table, keyAt(place.row), table.columns[place.column]!.name, from)
+        : shown;
       setEditing({ ...place, value: whole as string | null, isWhole: isCut(shown) });
     } catch (error) {
       setFailure(asFailure(error));
@@ -157,10 +191,19 @@ function useRowEdits(table: Table, rows: Row[]) {
   const finish = (value: string | null) => {
     const { row, column, isWhole, value: before } = editing!;
     setEditing(null);
-    stageChange(store, keyAt(row), table.columns[column]!.name, { old: isWhole ? before : shownAt(row, column), isWhole, value });
+    stageChange(store, keyAt(row), table.columns[column]!.name, {
+      old: isWhole ? before : shownAt(row, column),
+      isWhole,
+      value,
+    });
     focusGrid();
   };
-  const remove = (row: number) => stageDelete(store, keyAt(row), table.columns.map((_, column) => shownAt(row, column)));
+  const remove = (row: number) =>
+    stageDelete(
+      store,
+      keyAt(row),
+      table.columns.map((_, column) => shownAt(row, column)),
+    );
   const leave = () => {
     setEditing(null);
     focusGrid();
@@ -185,16 +228,25 @@ function TableGrid({ table, rows, page, order, onOrder }: TableGridProps) {
   };
   const renderCell = (place: Place, value: Row[number]) =>
     editing?.row === place.row && editing.column === place.column ? (
-      <CellEditor column={table.columns[place.column]!} value={editing.value} onDone={work.finish} onCancel={work.leave} />
+      <CellEditor
+        column={table.columns[place.column]!}
+        value={editing.value}
+        onDone={work.finish}
+        onCancel={work.leave}
+      />
     ) : (
-      <LinkedValue table={table} row={rows[place.row]!} column={place.column}><CellValue value={value} /></LinkedValue>
+      <LinkedValue table={table} row={rows[place.row]!} column={place.column}>
+        <CellValue value={value} />
+      </LinkedValue>
     );
   return (
     <>
       <div class="toolbar data-tools">
         {mayEdit ? (
           <>
-            <button type="button" class="small" onClick={() => setInserting(true)}>New row</button>
+            <button type="button" class="small" onClick={() => setInserting(true)}>
+              New row
+            </button>
             <button type="button" class="small" disabled={!active} onClick={() => work.remove(active!.row)}>
               {active && editAt(active.row)?.kind === "delete" ? "Keep the row" : "Delete the row"}
             </button>
@@ -202,26 +254,65 @@ function TableGrid({ table, rows, page, order, onOrder }: TableGridProps) {
         ) : (
           <span class="faint">{whyReadOnly(table)}</span>
         )}
-        <button type="button" class="small" disabled={!active} aria-pressed={isViewing} onClick={() => setViewing(!isViewing)}>Value</button>
+        <button
+          type="button"
+          class="small"
+          disabled={!active}
+          aria-pressed={isViewing}
+          onClick={() => setViewing(!isViewing)}
+        >
+          Value
+        </button>
         {active && <Follow table={table} row={rows[active.row]} column={active.column} />}
       </div>
       {work.failure && <FailureBox failure={work.failure} />}
       {rows.length === 0 ? (
         <Empty title="No rows here">
-          <p>{mayEdit ? "New row adds one, Import brings a CSV file." : "Nothing fits the filters, or the table is empty."}</p>
+          <p>
+            {mayEdit
+              ? "New row adds one, Import brings a CSV file."
+              : "Nothing fits the filters, or the table is empty."}
+          </p>
         </Empty>
       ) : (
         <div class="rows-and-value">
           <Grid
-            label={`Rows of ${table.name}`} columns={gridColumns(table)} count={rows.length} getRow={(row) => table.columns.map((_, column) => valueAt(row, column))}
-            active={active} onActive={setActive} onOpen={open} renderCell={renderCell}
-            sorting={order ? { column: table.columns.findIndex((column) => column.name === order.column), descending: order.descending } : null}
+            label={`Rows of ${table.name}`}
+            columns={gridColumns(table)}
+            count={rows.length}
+            getRow={(row) => table.columns.map((_, column) => valueAt(row, column))}
+            active={active}
+            onActive={setActive}
+            onOpen={open}
+            renderCell={renderCell}
+            sorting={
+              order
+                ? {
+                    column: table.columns.findIndex((column) => column.name === order.column),
+                    descending: order.descending,
+                  }
+                : null
+            }
             onSort={(column) => onOrder(nextOrder(order, table.columns[column]!.name))}
-            onKey={(event, place) => { if (event.key === "Delete" && mayEdit) { work.remove(place.row); return true; } return false; }}
+            onKey={(event, place) => {
+              if (event.key === "Delete" && mayEdit) {
+                work.remove(place.row);
+                return true;
+              }
+              return false;
+            }}
             cellClass={(place) => (work.changeAt(place.row, place.column) ? "changed" : "")}
             rowClass={(row) => (editAt(row)?.kind === "delete" ? "deleted" : "")}
           />
-          {isViewing && active && <TableViewer table={table} place={active} value={valueAt(active.row, active.column)} rowKey={work.keyAt(active.row)} onClose={() => setViewing(false)} />}
+          {isViewing && active && (
+            <TableViewer
+              table={table}
+              place={active}
+              value={valueAt(active.row, active.column)}
+              rowKey={work.keyAt(active.row)}
+              onClose={() => setViewing(false)}
+            />
+          )}
         </div>
       )}
       {isInserting && <InsertDialog table={table} edits={work.store} onClose={() => setInserting(false)} />}
@@ -240,7 +331,11 @@ function whyReadOnly(table: Table): string {
 }
 
 function gridColumns(table: Table) {
-  return table.columns.map((column) => ({ name: column.name, type: column.type, note: `${column.primary_key ? "key " : ""}${column.type}` }));
+  return table.columns.map((column) => ({
+    name: column.name,
+    type: column.type,
+    note: `${column.primary_key ? "key " : ""}${column.type}`,
+  }));
 }
 
 function nextOrder(order: Order | null, column: string): Order | null {
@@ -248,18 +343,40 @@ function nextOrder(order: Order | null, column: string): Order | null {
   return order.descending ? null : { column, descending: true };
 }
 
-function TableViewer({ table, place, value, rowKey, onClose }: { table: Table; place: Place; value: string | null; rowKey: string[]; onClose: () => void }) {
+function TableViewer({
+  table,
+  place,
+  value,
+  rowKey,
+  onClose,
+}: {
+  table: Table;
+  place: Place;
+  value: string | null;
+  rowKey: string[];
+  onClose: () => void;
+}) {
   const column = table.columns[place.column]!;
   const from = useStore(database);
   const [whole, setWhole] = useState(value);
   useEffect(() => {
     setWhole(value);
     if (isCut(value) && rowKey.length) {
-      readWhole(table, rowKey, column.name, from).then((read) => setWhole(read as string | null), (error: unknown) => tell(asFailure(error).message, "failed"));
+      readWhole(table, rowKey, column.name, from).then(
+        (read) => setWhole(read as string | null),
+        (error: unknown) => tell(asFailure(error).message, "failed"),
+      );
     }
   }, [value, idOf(rowKey)]);
   const isJson = /^jsonb?$/.test(column.type);
-  return <Viewer value={isJson && whole !== null ? parseJson(whole) : whole} name={column.name} type={column.type.endsWith("[]") ? "text" : column.type} onClose={onClose} />;
+  return (
+    <Viewer
+      value={isJson && whole !== null ? parseJson(whole) : whole}
+      name={column.name}
+      type={column.type.endsWith("[]") ? "text" : column.type}
+      onClose={onClose}
+    />
+  );
 }
 
 function parseJson(text: string) {
@@ -282,13 +399,31 @@ function addressOf(key: ForeignKey, table: Table, row: Row): string | null {
 }
 
 /** A value of a foreign key, with a link to the row that it names. */
-function LinkedValue({ table, row, column, children }: { table: Table; row: Row; column: number; children: preact.ComponentChildren }) {
+function LinkedValue({
+  table,
+  row,
+  column,
+  children,
+}: {
+  table: Table;
+  row: Row;
+  column: number;
+  children: preact.ComponentChildren;
+}) {
   const key = keysFrom(table).find((one) => one.columns.includes(table.columns[column]!.name));
   const address = key && addressOf(key, table, row);
   if (!address) return <>{children}</>;
   return (
     <>
-      <a class="follow" href={address} tabIndex={-1} aria-label={`Row of ${key.toTable}`} title={`Row of ${key.toTable}`}>↗</a>
+      <a
+        class="follow"
+        href={address}
+        tabIndex={-1}
+        aria-label={`Row of ${key.toTable}`}
+        title={`Row of ${key.toTable}`}
+      >
+        ↗
+      </a>
       {children}
     </>
   );
@@ -298,17 +433,29 @@ function LinkedValue({ table, row, column, children }: { table: Table; row: Row;
 function Follow({ table, row, column }: { table: Table; row: Row | undefined; column: number }) {
   if (!row) return null;
   const name = table.columns[column]!.name;
-  const out = keysFrom(table).filter((key) => key.columns.includes(name)).map((key) => ({ title: `→ ${key.toTable}`, address: addressOf(key, table, row) }));
-  const back = (schema.value?.foreignKeys ?? []).filter((key) => key.toSchema === table.schema && key.toTable === table.name).map((key) => {
-    const values = key.toColumns.map((one) => row[table.columns.findIndex((other) => other.name === one)] ?? null);
-    const rules = key.columns.map((one, at) => [one, "=", String(values[at])]);
-    return { title: `← ${key.table}.${key.columns.join(", ")}`, address: formatRoute("data", [key.schema, key.table], { where: JSON.stringify(rules) }) };
-  });
+  const out = keysFrom(table)
+    .filter((key) => key.columns.includes(name))
+    .map((key) => ({ title: `→ ${key.toTable}`, address: addressOf(key, table, row) }));
+  const back = (schema.value?.foreignKeys ?? [])
+    .filter((key) => key.toSchema === table.schema && key.toTable === table.name)
+    .map((key) => {
+      const values = key.toColumns.map((one) => row[table.columns.findIndex((other) => other.name === one)] ?? null);
+      const rules = key.columns.map((one, at) => [one, "=", String(values[at])]);
+      return {
+        title: `← ${key.table}.${key.columns.join(", ")}`,
+        address: formatRoute("data", [key.schema, key.table], { where: JSON.stringify(rules) }),
+      };
+    });
   return (
     <>
-      {[...out, ...back].filter((one) => one.address).slice(0, 8).map((one) => (
-        <button type="button" class="small quiet" key={one.title} onClick={() => go(one.address!)}>{one.title}</button>
-      ))}
+      {[...out, ...back]
+        .filter((one) => one.address)
+        .slice(0, 8)
+        .map((one) => (
+          <button type="button" class="small quiet" key={one.title} onClick={() => go(one.address!)}>
+            {one.title}
+          </button>
+        ))}
     </>
   );
 }

@@ -47,16 +47,34 @@ export function Staged({ table, edits, onApplied }: { table: Table; edits: Store
         <b>{plural(all.length, "staged edit")}</b>
         <span class="faint">applied together, or not at all</span>
         <span class="spring" />
-        <button type="button" class="small" onClick={drop}>Drop all</button>
-        <button type="button" class="small primary" disabled={isBusy} onClick={() => void apply()}>{isBusy ? "Applying…" : "Apply"}</button>
+        <button type="button" class="small" onClick={drop}>
+          Drop all
+        </button>
+        <button type="button" class="small primary" disabled={isBusy} onClick={() => void apply()}>
+          {isBusy ? "Applying…" : "Apply"}
+        </button>
       </div>
       {failure && <FailureBox failure={failure} />}
-      {conflict && <ConflictBox table={table} conflict={conflict} edit={all.find((one) => one.id === conflict.id)} onSettle={settle} />}
+      {conflict && (
+        <ConflictBox
+          table={table}
+          conflict={conflict}
+          edit={all.find((one) => one.id === conflict.id)}
+          onSettle={settle}
+        />
+      )}
       <ul class="staged-list">
         {all.map((edit) => (
           <li key={edit.id} class={edit.id === conflict?.id ? "in-conflict" : ""}>
             <code>{writeEdit(table, edit)};</code>
-            <button type="button" class="quiet icon small" aria-label="Drop this edit" onClick={() => dropEdit(edits, edit.id)}>×</button>
+            <button
+              type="button"
+              class="quiet icon small"
+              aria-label="Drop this edit"
+              onClick={() => dropEdit(edits, edit.id)}
+            >
+              ×
+            </button>
           </li>
         ))}
       </ul>
@@ -80,14 +98,21 @@ function ConflictBox({ table, conflict, edit, onSettle }: ConflictProps) {
           {names.map((name) => (
             <li key={name}>
               <b>{name}</b>: you saw <code>{edit.changes[name]!.old ?? "NULL"}</code>, it is now{" "}
-              <code>{conflict.current![table.columns.findIndex((column) => column.name === name)] ?? "NULL"}</code>, yours is <code>{edit.changes[name]!.value ?? "NULL"}</code>
+              <code>{conflict.current![table.columns.findIndex((column) => column.name === name)] ?? "NULL"}</code>,
+              yours is <code>{edit.changes[name]!.value ?? "NULL"}</code>
             </li>
           ))}
         </ul>
       )}
       <div class="toolbar">
-        {conflict.current && <button type="button" class="small" onClick={() => onSettle(true)}>Keep my change</button>}
-        <button type="button" class="small" onClick={() => onSettle(false)}>Drop my change</button>
+        {conflict.current && (
+          <button type="button" class="small" onClick={() => onSettle(true)}>
+            Keep my change
+          </button>
+        )}
+        <button type="button" class="small" onClick={() => onSettle(false)}>
+          Drop my change
+        </button>
       </div>
     </div>
   );

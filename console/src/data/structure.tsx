@@ -23,7 +23,14 @@ select conname::text, contype::text, pg_get_constraintdef(oid) from pg_constrain
 where conrelid = to_regclass($1) and contype <> 'n' order by array_position(array['p', 'u', 'f', 'c', 'x'], contype::text), 1`;
 const SIZES = `select pg_table_size(to_regclass($1)), pg_indexes_size(to_regclass($1)), pg_get_viewdef(case when c.relkind in ('v', 'm') then c.oid end, true) from pg_class c where c.oid = to_regclass($1)`;
 
-const KINDS: Record<string, string> = { p: "primary key", u: "unique", f: "foreign key", c: "check", x: "exclusion", t: "trigger" };
+const KINDS: Record<string, string> = {
+  p: "primary key",
+  u: "unique",
+  f: "foreign key",
+  c: "check",
+  x: "exclusion",
+  t: "trigger",
+};
 
 interface Structure {
   columns: Row[];
@@ -37,7 +44,9 @@ export function StructureView({ table }: { table: Table }) {
   const known = useStore(schema);
   const loaded = useLoaded(async (): Promise<Structure> => {
     const name = [`${quoteAlways(table.schema)}.${quoteAlways(table.name)}`];
-    const [columns, indexes, constraints, sizes] = await Promise.all([COLUMNS, INDEXES, CONSTRAINTS, SIZES].map((sql) => querySmall(sql, name, from)));
+    const [columns, indexes, constraints, sizes] = await Promise.all(
+      [COLUMNS, INDEXES, CONSTRAINTS, SIZES].map((sql) => querySmall(sql, name, from)),
+    );
     return { columns: columns!.rows, indexes: indexes!.rows, constraints: constraints!.rows, sizes: sizes!.rows[0] };
   }, [table, from]);
   const back = (known?.foreignKeys ?? []).filter((key) => key.toSchema === table.schema && key.toTable === table.name);
@@ -47,21 +56,50 @@ export function StructureView({ table }: { table: Table }) {
         {(structure) => (
           <>
             <Columns rows={structure.columns} table={table} />
-            {structure.constraints.length > 0 && <Section title="Keys and constraints" head={["Name", "Kind", "Definition"]} rows={structure.constraints.map(([name, kind, text]) => [String(name), KINDS[String(kind)] ?? String(kind), String(text)])} />}
-            {structure.indexes.length > 0 && <Section title="Indexes" head={["Name", "Size", "Definition"]} rows={structure.indexes.map(([name, text, size]) => [String(name), formatBytes(Number(size)), String(text)])} />}
+            {structure.constraints.length > 0 && (
+              <Section
+                title="Keys and constraints"
+                head={["Name", "Kind", "Definition"]}
+                rows={structure.constraints.map(([name, kind, text]) => [
+                  String(name),
+                  KINDS[String(kind)] ?? String(kind),
+                  String(text),
+                ])}
+              />
+            )}
+            {structure.indexes.length > 0 && (
+              <Section
+                title="Indexes"
+                head={["Name", "Size", "Definition"]}
+                rows={structure.indexes.map(([name, text, size]) => [
+                  String(name),
+                  formatBytes(Number(size)),
+                  String(text),
+                ])}
+              />
+            )}
             {back.length > 0 && (
               <section>
                 <h2>Referred to by</h2>
                 <ul class="plain">
                   {back.map((key) => (
                     <li key={key.schema + key.table + key.name}>
-                      <a href={formatRoute("data", [key.schema, key.table])}><bdi>{key.schema}.{key.table}</bdi></a> <code>({key.columns.join(", ")})</code>
+                      <a href={formatRoute("data", [key.schema, key.table])}>
+                        <bdi>
+                          {key.schema}.{key.table}
+                        </bdi>
+                      </a>{" "}
+                      <code>({key.columns.join(", ")})</code>
                     </li>
                   ))}
                 </ul>
               </section>
             )}
-            {structure.sizes && /table$/.test(table.kind) && <p class="faint">Rows {formatBytes(Number(structure.sizes[0]))}, indexes {formatBytes(Number(structure.sizes[1]))}</p>}
+            {structure.sizes && /table$/.test(table.kind) && (
+              <p class="faint">
+                Rows {formatBytes(Number(structure.sizes[0]))}, indexes {formatBytes(Number(structure.sizes[1]))}
+              </p>
+            )}
             <section>
               <h2>CREATE statement</h2>
               <CodeBlock code={writeCreate(table, structure)} label="CREATE statement" />
@@ -79,7 +117,19 @@ function quoteAlways(name: string): string {
 
 function Columns({ rows, table }: { rows: Row[]; table: Table }) {
   const keys = new Set(table.columns.filter((column) => column.primary_key).map((column) => column.name));
-  return <Section title="Columns" head={["Name", "Type", "", "Default", "Comment"]} rows={rows.map((row) => [String(row[0]), String(row[1]), [keys.has(String(row[0])) ? "key" : "", row[2] ? "not null" : ""].filter(Boolean).join(", "), describeDefault(row), String(row[6] ?? "")])} />;
+  return (
+    <Section
+      title="Columns"
+      head={["Name", "Type", "", "Default", "Comment"]}
+      rows={rows.map((row) => [
+        String(row[0]),
+        String(row[1]),
+        [keys.has(String(row[0])) ? "key" : "", row[2] ? "not null" : ""].filter(Boolean).join(", "),
+        describeDefault(row),
+        String(row[6] ?? ""),
+      ])}
+    />
+  );
 }
 
 function describeDefault(row: Row): string {
@@ -96,11 +146,21 @@ function Section({ title, head, rows }: { title: string; head: string[]; rows: s
       <div class="table-wrap">
         <table class="list">
           <thead>
-            <tr>{head.map((name, at) => <th key={at}>{name || <span class="hidden">Properties</span>}</th>)}</tr>
+            <tr>
+              {head.map((name, at) => (
+                <th key={at}>{name || <span class="hidden">Properties</span>}</th>
+              ))}
+            </tr>
           </thead>
           <tbody>
             {rows.map((row) => (
-              <tr key={row[0]}>{row.map((text, at) => <td key={at} class={at === 0 || at === row.length - 1 || at === 1 ? "mono" : ""}><bdi>{text}</bdi></td>)}</tr>
+              <tr key={row[0]}>
+                {row.map((text, at) => (
+                  <td key={at} class={at === 0 || at === row.length - 1 || at === 1 ? "mono" : ""}>
+                    <bdi>{text}</bdi>
+                  </td>
+                ))}
+              </tr>
             ))}
           </tbody>
         </table>
@@ -119,12 +179,20 @@ export function writeCreate(table: Table, structure: Structure): string {
     const parts = [quoteIdentifier(String(column)), String(type)];
     if (isRequired) parts.push("not null");
     if (identity === "a" || identity === "d") parts.push(describeDefault(row));
-    else if (generated === "s" || generated === "v") parts.push(`generated always as (${String(expression)}) ${generated === "s" ? "stored" : "virtual"}`);
+    else if (generated === "s" || generated === "v")
+      parts.push(`generated always as (${String(expression)}) ${generated === "s" ? "stored" : "virtual"}`);
     else if (expression !== null) parts.push(`default ${String(expression)}`);
     return `  ${parts.join(" ")}`;
   });
-  const constraints = structure.constraints.map(([one, , text]) => `  constraint ${quoteIdentifier(String(one))} ${String(text)}`);
+  const constraints = structure.constraints.map(
+    ([one, , text]) => `  constraint ${quoteIdentifier(String(one))} ${String(text)}`,
+  );
   const indexes = structure.indexes.filter((row) => !row[5]).map((row) => `${String(row[1])};`);
-  const comments = structure.columns.filter((row) => row[6]).map((row) => `comment on column ${name}.${quoteIdentifier(String(row[0]))} is '${String(row[6]).replaceAll("'", "''")}';`);
+  const comments = structure.columns
+    .filter((row) => row[6])
+    .map(
+      (row) =>
+        `comment on column ${name}.${quoteIdentifier(String(row[0]))} is '${String(row[6]).replaceAll("'", "''")}';`,
+    );
   return [`create table ${name} (\n${[...lines, ...constraints].join(",\n")}\n);`, ...indexes, ...comments].join("\n");
 }

@@ -20,7 +20,13 @@ export function guessTable(sql: string): string {
 }
 
 /** Write rows in a format, a piece at a time. `at` says which row stands at a place. */
-export async function* writeRows(rows: Rows, count: number, at: (index: number) => number, format: Format, table: string): AsyncGenerator<string> {
+export async function* writeRows(
+  rows: Rows,
+  count: number,
+  at: (index: number) => number,
+  format: Format,
+  table: string,
+): AsyncGenerator<string> {
   const { columns, types } = rows;
   if (format === "csv") yield `${csvLine(columns)}\r\n`;
   if (format === "json") yield "[";

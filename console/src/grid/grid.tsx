@@ -48,10 +48,21 @@ export function Grid(props: GridProps) {
   const { columns, count, active } = props;
   const element = useRef<HTMLDivElement>(null);
   const [widths, setWidths] = useWidths(props);
-  const rows = useVirtual({ count, element: () => element.current, sizeOf: () => ROW_HEIGHT, overscan: 8, paddingStart: ROW_HEIGHT });
+  const rows = useVirtual({
+    count,
+    element: () => element.current,
+    sizeOf: () => ROW_HEIGHT,
+    overscan: 8,
+    paddingStart: ROW_HEIGHT,
+  });
   const cells = useVirtual({
-    count: columns.length, element: () => element.current, sizeOf: (index) => widths[index] ?? 100, horizontal: true, overscan: 2,
-    version: widths, paddingStart: NUMBER_WIDTH,
+    count: columns.length,
+    element: () => element.current,
+    sizeOf: (index) => widths[index] ?? 100,
+    horizontal: true,
+    overscan: 2,
+    version: widths,
+    paddingStart: NUMBER_WIDTH,
   });
   useEffect(() => {
     if (!active || !element.current?.contains(document.activeElement)) return;
@@ -61,15 +72,30 @@ export function Grid(props: GridProps) {
   const id = useMemo(() => `grid-${Math.random().toString(36).slice(2)}`, []);
   return (
     <div
-      class="grid" role="grid" tabIndex={0} ref={element} aria-label={props.label} aria-rowcount={count + 1} aria-colcount={columns.length + 1}
+      class="grid"
+      role="grid"
+      tabIndex={0}
+      ref={element}
+      aria-label={props.label}
+      aria-rowcount={count + 1}
+      aria-colcount={columns.length + 1}
       aria-activedescendant={active ? `${id}-${active.row}-${active.column}` : undefined}
       onKeyDown={(event) => handleKey(event, props)}
-      onFocus={() => { if (!active && count && columns.length) props.onActive({ row: 0, column: 0 }); }}
+      onFocus={() => {
+        if (!active && count && columns.length) props.onActive({ row: 0, column: 0 });
+      }}
     >
       <div class="grid-canvas" role="presentation" style={{ height: `${rows.size}px`, width: `${cells.size}px` }}>
         <Head props={props} cells={cells} widths={widths} setWidths={setWidths} />
         {rows.items.map((item) => (
-          <GridRow key={item.index} id={id} index={item.index} top={rows.place(item.start)} cells={cells} props={props} />
+          <GridRow
+            key={item.index}
+            id={id}
+            index={item.index}
+            top={rows.place(item.start)}
+            cells={cells}
+            props={props}
+          />
         ))}
       </div>
     </div>
@@ -84,7 +110,8 @@ interface HeadProps {
 }
 
 function Head({ props, cells, widths, setWidths }: HeadProps) {
-  const sortOf = (column: number) => (props.sorting?.column === column ? (props.sorting.descending ? "descending" : "ascending") : undefined);
+  const sortOf = (column: number) =>
+    props.sorting?.column === column ? (props.sorting.descending ? "descending" : "ascending") : undefined;
   return (
     <div class="grid-head" role="row" aria-rowindex={1}>
       <div class="grid-number head" role="columnheader" aria-colindex={1} style={{ width: `${NUMBER_WIDTH}px` }}>
@@ -95,15 +122,32 @@ function Head({ props, cells, widths, setWidths }: HeadProps) {
         const sort = sortOf(item.index);
         return (
           <div
-            key={item.index} class="grid-cell head" role="columnheader" aria-colindex={item.index + 2} aria-sort={sort} title={`${column.name} ${column.type}`}
+            key={item.index}
+            class="grid-cell head"
+            role="columnheader"
+            aria-colindex={item.index + 2}
+            aria-sort={sort}
+            title={`${column.name} ${column.type}`}
             style={{ left: `${item.start}px`, width: `${item.size}px` }}
           >
-            <button type="button" tabIndex={-1} class="head-button" disabled={!props.onSort} onClick={() => props.onSort?.(item.index)}>
-              <span class="head-name" dir="auto">{column.name}</span>
+            <button
+              type="button"
+              tabIndex={-1}
+              class="head-button"
+              disabled={!props.onSort}
+              onClick={() => props.onSort?.(item.index)}
+            >
+              <span class="head-name" dir="auto">
+                {column.name}
+              </span>
               <span class="head-type">{column.note ?? column.type}</span>
               {sort && <span aria-hidden="true">{sort === "ascending" ? "↑" : "↓"}</span>}
             </button>
-            <span class="head-edge" aria-hidden="true" onPointerDown={(event) => resize(event, item.index, widths, setWidths)} />
+            <span
+              class="head-edge"
+              aria-hidden="true"
+              onPointerDown={(event) => resize(event, item.index, widths, setWidths)}
+            />
           </div>
         );
       })}
@@ -123,7 +167,12 @@ function GridRow({ id, index, top, cells, props }: RowProps) {
   const row = props.getRow(index);
   const { active } = props;
   return (
-    <div class={`grid-row ${props.rowClass?.(index) ?? ""}`} role="row" aria-rowindex={index + 2} style={{ transform: `translateY(${top}px)` }}>
+    <div
+      class={`grid-row ${props.rowClass?.(index) ?? ""}`}
+      role="row"
+      aria-rowindex={index + 2}
+      style={{ transform: `translateY(${top}px)` }}
+    >
       <div class="grid-number" role="rowheader" aria-colindex={1} style={{ width: `${NUMBER_WIDTH}px` }}>
         {props.rowLabel ? props.rowLabel(index) : index + 1}
       </div>
@@ -134,10 +183,18 @@ function GridRow({ id, index, top, cells, props }: RowProps) {
         const type = props.columns[item.index]!.type;
         return (
           <div
-            key={item.index} id={`${id}-${index}-${item.index}`} role="gridcell" aria-colindex={item.index + 2} aria-selected={isActive}
+            key={item.index}
+            id={`${id}-${index}-${item.index}`}
+            role="gridcell"
+            aria-colindex={item.index + 2}
+            aria-selected={isActive}
             class={`grid-cell kind-${kindOf(value, type)}${isNumeric(type) ? " right" : ""}${isActive ? " active" : ""} ${props.cellClass?.(place) ?? ""}`}
             style={{ left: `${item.start}px`, width: `${item.size}px` }}
-            onMouseDown={(event) => { if (event.detail > 1) event.preventDefault(); props.onActive(place); }} onDblClick={() => props.onOpen?.(place)}
+            onMouseDown={(event) => {
+              if (event.detail > 1) event.preventDefault();
+              props.onActive(place);
+            }}
+            onDblClick={() => props.onOpen?.(place)}
           >
             {props.renderCell?.(place, value) ?? <CellValue value={value} />}
           </div>
@@ -205,7 +262,9 @@ function useWidths(props: GridProps): [number[], (widths: number[]) => void] {
 }
 
 function fitWidths({ columns, count, getRow }: GridProps): number[] {
-  const letters = columns.map((column) => Math.min(30, column.name.length) + Math.min(12, (column.note ?? column.type).length) * 0.85 + 1);
+  const letters = columns.map(
+    (column) => Math.min(30, column.name.length) + Math.min(12, (column.note ?? column.type).length) * 0.85 + 1,
+  );
   for (let row = 0; row < Math.min(count, SAMPLED_ROWS); row++) {
     const values = getRow(row);
     letters.forEach((length, at) => {

@@ -59,7 +59,12 @@ export class Rows {
     let block = this.#blocks.at(-1);
     if (!block || block.bytes.length - block.used < length) {
       if (block) this.#seal(block);
-      block = { first: this.#count, bytes: new Uint8Array(Math.max(this.#count ? BLOCK_BYTES : 1 << 14, length)), used: 0, ends: [] };
+      block = {
+        first: this.#count,
+        bytes: new Uint8Array(Math.max(this.#count ? BLOCK_BYTES : 1 << 14, length)),
+        used: 0,
+        ends: [],
+      };
       this.#blocks.push(block);
     }
     block.bytes.set(bytes.subarray(start, end), block.used);
@@ -108,8 +113,13 @@ export class Rows {
 const PORTION = 20_000;
 
 /** Do something with every row without freezing the page; `step` tells how far it is. Ends early when `isWanted` says so. */
-export async function eachInPortions(count: number, work: (row: number) => void, step: (done: number) => void, isWanted: () => boolean): Promise<boolean> {
-  for (let row = 0; row < count; ) {
+export async function eachInPortions(
+  count: number,
+  work: (row: number) => void,
+  step: (done: number) => void,
+  isWanted: () => boolean,
+): Promise<boolean> {
+  for (let row = 0; row < count;) {
     const until = Math.min(row + PORTION, count);
     for (; row < until; row++) work(row);
     step(row);

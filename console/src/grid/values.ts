@@ -89,7 +89,8 @@ export function compareValues(a: Value, b: Value, isNumber: boolean): number {
 
 function compareNumbers(a: string, b: string): number {
   const difference = Number(a) - Number(b);
-  if (difference !== 0 || !/^-?\d{16,}$/.test(a) || !/^-?\d{16,}$/.test(b)) return Number.isNaN(difference) ? (a < b ? -1 : a > b ? 1 : 0) : difference;
+  if (difference !== 0 || !/^-?\d{16,}$/.test(a) || !/^-?\d{16,}$/.test(b))
+    return Number.isNaN(difference) ? (a < b ? -1 : a > b ? 1 : 0) : difference;
   const exact = BigInt(a) - BigInt(b);
   return exact < 0n ? -1 : exact > 0n ? 1 : 0;
 }

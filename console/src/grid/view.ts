@@ -22,7 +22,13 @@ export function useView(rows: Rows | null, isComplete: boolean, sorting: Sorting
     if (!rows || !isComplete || (!sorting && !filter)) setView(ALL);
     else {
       setView((before) => ({ ...before, progress: 0 }));
-      arrange(rows, sorting, filter, (progress) => setView((before) => ({ ...before, progress })), () => isWanted).then((order) => {
+      arrange(
+        rows,
+        sorting,
+        filter,
+        (progress) => setView((before) => ({ ...before, progress })),
+        () => isWanted,
+      ).then((order) => {
         if (order && isWanted) setView({ order, progress: null });
       });
     }
@@ -33,7 +39,13 @@ export function useView(rows: Rows | null, isComplete: boolean, sorting: Sorting
   return view;
 }
 
-async function arrange(rows: Rows, sorting: Sorting | null, filter: string, step: (part: number) => void, isWanted: () => boolean): Promise<Uint32Array | null> {
+async function arrange(
+  rows: Rows,
+  sorting: Sorting | null,
+  filter: string,
+  step: (part: number) => void,
+  isWanted: () => boolean,
+): Promise<Uint32Array | null> {
   const wanted = filter.toLowerCase();
   const kept: number[] = [];
   const keys: Value[] = [];

@@ -38,7 +38,11 @@ export function Viewer({ value, name, type, onClose }: ViewerProps) {
           <button type="button" class="small" onClick={() => void copyText(text)}>
             Copy
           </button>
-          <button type="button" class="small" onClick={() => saveFile(`${name.replace(/\W+/g, "_") || "value"}.txt`, new Blob([text]))}>
+          <button
+            type="button"
+            class="small"
+            onClick={() => saveFile(`${name.replace(/\W+/g, "_") || "value"}.txt`, new Blob([text]))}
+          >
             Save as a file
           </button>
         </footer>
@@ -56,7 +60,9 @@ function describeValue(value: Value, type: string): string {
   if (kind === "json") return Array.isArray(value) ? `A list of ${formatCount(value.length)}` : `JSON, ${typeof value}`;
   const moment = /^timestamptz$|^timestamp$|^date$/.test(type) ? new Date(String(value)) : null;
   if (moment && !Number.isNaN(moment.getTime())) {
-    return type === "timestamptz" ? `${moment.toLocaleString()} in your zone, ${formatRelative(moment)}` : formatRelative(moment);
+    return type === "timestamptz"
+      ? `${moment.toLocaleString()} in your zone, ${formatRelative(moment)}`
+      : formatRelative(moment);
   }
   return typeof value === "string" ? `${formatCount(value.length)} characters` : "";
 }
@@ -70,7 +76,9 @@ function ValueBody({ value, type }: { value: Value; type: string }) {
   return (
     <pre class="wrapped" dir="auto">
       {text.slice(0, TEXT_SHOWN)}
-      {text.length > TEXT_SHOWN && <span class="faint">{`\n… and ${formatCount(text.length - TEXT_SHOWN)} more characters: copy it, or save it as a file`}</span>}
+      {text.length > TEXT_SHOWN && (
+        <span class="faint">{`\n… and ${formatCount(text.length - TEXT_SHOWN)} more characters: copy it, or save it as a file`}</span>
+      )}
     </pre>
   );
 }
@@ -82,13 +90,22 @@ function Tree({ value, depth, name }: { value: Value; depth: number; name?: stri
     return (
       <div class="tree-leaf">
         {label}
-        <span class={`tree-${value === null ? "null" : typeof value}`}>{typeof value === "string" ? JSON.stringify(value.slice(0, TEXT_SHOWN)) : String(value)}</span>
+        <span class={`tree-${value === null ? "null" : typeof value}`}>
+          {typeof value === "string" ? JSON.stringify(value.slice(0, TEXT_SHOWN)) : String(value)}
+        </span>
       </div>
     );
   }
   const entries = Object.entries(value);
   const [open, close] = Array.isArray(value) ? ["[", "]"] : ["{", "}"];
-  if (entries.length === 0) return <div class="tree-leaf">{label}{open}{close}</div>;
+  if (entries.length === 0)
+    return (
+      <div class="tree-leaf">
+        {label}
+        {open}
+        {close}
+      </div>
+    );
   return (
     <details open={depth < 2} class="tree">
       <summary>

@@ -1,5 +1,11 @@
 /** TanStack Virtual for Preact, and for more rows than a browser can scroll over. */
-import { elementScroll, observeElementOffset, observeElementRect, type VirtualItem, Virtualizer } from "@tanstack/virtual-core";
+import {
+  elementScroll,
+  observeElementOffset,
+  observeElementRect,
+  type VirtualItem,
+  Virtualizer,
+} from "@tanstack/virtual-core";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 /** Browsers do not lay out what is higher than about 17 million pixels; above this the scroll position is stretched. */
@@ -27,7 +33,15 @@ interface Options {
 }
 
 /** Return which items are to be drawn now. */
-export function useVirtual({ count, element, sizeOf, horizontal = false, overscan = 6, version, paddingStart = 0 }: Options): Virtualized {
+export function useVirtual({
+  count,
+  element,
+  sizeOf,
+  horizontal = false,
+  overscan = 6,
+  version,
+  paddingStart = 0,
+}: Options): Virtualized {
   const [, renderAgain] = useState({});
   const total = useRef(0);
   const [virtual] = useState(() => new Virtualizer<HTMLElement, HTMLElement>(makeOptions()));
@@ -40,7 +54,14 @@ export function useVirtual({ count, element, sizeOf, horizontal = false, oversca
   function makeOptions() {
     return {
       // What is scrolled to must not lie under the head or the row numbers, which stay in their place.
-      count, horizontal, overscan, paddingStart, scrollPaddingStart: paddingStart, getScrollElement: element, estimateSize: sizeOf, observeElementRect,
+      count,
+      horizontal,
+      overscan,
+      paddingStart,
+      scrollPaddingStart: paddingStart,
+      getScrollElement: element,
+      estimateSize: sizeOf,
+      observeElementRect,
       observeElementOffset: (of: Virtual, tell: (offset: number, isScrolling: boolean) => void) =>
         observeElementOffset(of, (offset, isScrolling) => tell(offset * ratio(), isScrolling)),
       scrollToFn: (offset: number, options: { adjustments?: number; behavior?: ScrollBehavior }, of: Virtual) =>

@@ -4,6 +4,7 @@ import { asFailure, askControl, type Failure } from "../api/http";
 import type { AuditEntry, Page } from "../api/types";
 import { Time } from "../parts/show";
 import { Empty, FailureBox, Shown, useLoaded } from "../parts/states";
+import { ListTable } from "../parts/table";
 
 const PAGE = 100;
 
@@ -13,7 +14,10 @@ export function AuditPage() {
   const [failure, setFailure] = useState<Failure | null>(null);
   const loaded = useLoaded(() => askControl<Page<AuditEntry>>(`/v1/audit?limit=${PAGE}`), []);
   const wanted = typed.toLowerCase();
-  const fits = (entry: AuditEntry) => [entry.action, entry.subject, entry.key ?? "", entry.address ?? ""].some((text) => text.toLowerCase().includes(wanted));
+  const fits = (entry: AuditEntry) =>
+    [entry.action, entry.subject, entry.key ?? "", entry.address ?? ""].some((text) =>
+      text.toLowerCase().includes(wanted),
+    );
   const loadMore = async (first: Page<AuditEntry>) => {
     const cursor = (more ?? first).next_cursor;
     try {
@@ -27,7 +31,13 @@ export function AuditPage() {
     <div class="page">
       <div class="page-head">
         <h1>Audit</h1>
-        <input type="search" placeholder="Filter" aria-label="Filter the audit" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
+        <input
+          type="search"
+          placeholder="Filter"
+          aria-label="Filter the audit"
+          value={typed}
+          onInput={(event) => setTyped(event.currentTarget.value)}
+        />
       </div>
       {failure && <FailureBox failure={failure} />}
       <Shown of={loaded} what="Reading the audit">
@@ -35,8 +45,18 @@ export function AuditPage() {
           const all = [...first.items, ...(more?.items ?? [])].filter(fits);
           return (
             <>
-              {all.length === 0 ? <Empty title="Nothing here"><p>No change fits.</p></Empty> : <AuditTable entries={all} />}
-              {(more ?? first).next_cursor && <button type="button" onClick={() => void loadMore(first)}>Older entries</button>}
+              {all.length === 0 ? (
+                <Empty title="Nothing here">
+                  <p>No change fits.</p>
+                </Empty>
+              ) : (
+                <AuditTable entries={all} />
+              )}
+              {(more ?? first).next_cursor && (
+                <button type="button" onClick={() => void loadMore(first)}>
+                  Older entries
+                </button>
+              )}
             </>
           );
         }}
@@ -47,25 +67,24 @@ export function AuditPage() {
 
 function AuditTable({ entries }: { entries: AuditEntry[] }) {
   return (
-    <div class="table-wrap">
-      <table class="list">
-        <thead>
-          <tr><th>When</th><th>What</th><th>Of</th><th>Key</th><th>Session</th><th>From</th><th>Request</th></tr>
-        </thead>
-        <tbody>
-          {entries.map((entry) => (
-            <tr key={entry.id}>
-              <td><Time at={entry.at} /></td>
-              <td><span class="badge">{entry.action}</span></td>
-              <td class="mono"><bdi>{entry.subject}</bdi></td>
-              <td class="mono">{entry.key ?? "–"}</td>
-              <td class="mono">{entry.session ?? "–"}</td>
-              <td class="mono">{entry.address ?? "this machine"}</td>
-              <td class="mono faint">{entry.request_id ?? ""}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <ListTable head={["When", "What", "Of", "Key", "Session", "From", "Request"]}>
+      {entries.map((entry) => (
+        <tr key={entry.id}>
+          <td>
+            <Time at={entry.at} />
+          </td>
+          <td>
+            <span class="badge">{entry.action}</span>
+          </td>
+          <td class="mono">
+            <bdi>{entry.subject}</bdi>
+          </td>
+          <td class="mono">{entry.key ?? "–"}</td>
+          <td class="mono">{entry.session ?? "–"}</td>
+          <td class="mono">{entry.address ?? "this machine"}</td>
+          <td class="mono faint">{entry.request_id ?? ""}</td>
+        </tr>
+      ))}
+    </ListTable>
   );
 }

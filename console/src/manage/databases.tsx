@@ -8,6 +8,7 @@ import { confirm, Dialog, useWork } from "../parts/dialog";
 import { Menu } from "../parts/menu";
 import { formatBytes, saveFile, Time } from "../parts/show";
 import { FailureBox, Shown, useLoaded } from "../parts/states";
+import { ListTable } from "../parts/table";
 import { tell } from "../parts/toast";
 import { listAll } from "./lists";
 
@@ -31,33 +32,44 @@ export function DatabasesPage() {
     <div class="page">
       <div class="page-head">
         <h1>Databases</h1>
-        <button type="button" class="primary" onClick={() => setForm({ kind: "new" })}>New database</button>
+        <button type="button" class="primary" onClick={() => setForm({ kind: "new" })}>
+          New database
+        </button>
       </div>
       {failure && <FailureBox failure={failure} />}
       <Shown of={loaded} what="Reading the databases">
         {(all) => (
-          <div class="table-wrap">
-            <table class="list">
-              <thead>
-                <tr><th>Name</th><th>State</th><th class="right">Size</th><th>Made</th><th>Engine</th><th><span class="hidden">Actions</span></th></tr>
-              </thead>
-              <tbody>
-                {all.map((one) => (
-                  <tr key={one.id}>
-                    <td>
-                      <button type="button" class="quiet small mono" onClick={() => { database.set(one.name); go(formatRoute("data")); }}>{one.name}</button>
-                      {one.default && <span class="badge">default</span>} {one.delete_protection && <span class="badge good">protected</span>}
-                    </td>
-                    <td><span class={one.state === "active" ? "badge good" : "badge warn"}>{one.state}</span></td>
-                    <td class="right">{formatBytes(one.size_bytes)}</td>
-                    <td><Time at={one.created_at} /></td>
-                    <td class="mono">{one.engine}</td>
-                    <td><Actions one={one} onForm={setForm} onChange={change} onGone={renew} /></td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <ListTable head={["Name", "State", "Size", "Made", "Engine", ""]} right={[2]}>
+            {all.map((one) => (
+              <tr key={one.id}>
+                <td>
+                  <button
+                    type="button"
+                    class="quiet small mono"
+                    onClick={() => {
+                      database.set(one.name);
+                      go(formatRoute("data"));
+                    }}
+                  >
+                    {one.name}
+                  </button>
+                  {one.default && <span class="badge">default</span>}{" "}
+                  {one.delete_protection && <span class="badge good">protected</span>}
+                </td>
+                <td>
+                  <span class={one.state === "active" ? "badge good" : "badge warn"}>{one.state}</span>
+                </td>
+                <td class="right">{formatBytes(one.size_bytes)}</td>
+                <td>
+                  <Time at={one.created_at} />
+                </td>
+                <td class="mono">{one.engine}</td>
+                <td>
+                  <Actions one={one} onForm={setForm} onChange={change} onGone={renew} />
+                </td>
+              </tr>
+            ))}
+          </ListTable>
         )}
       </Shown>
       {form && <DatabaseForm form={form} onClose={() => setForm(null)} onDone={renew} />}
@@ -76,7 +88,9 @@ function Actions({ one, onForm, onChange, onGone }: ActionsProps) {
   const { name } = one;
   const remove = () =>
     confirm({
-      title: `Delete ${name}`, action: "Delete the database", name,
+      title: `Delete ${name}`,
+      action: "Delete the database",
+      name,
       text: <p>All of its data, its keys and their sessions go with it. This cannot be undone.</p>,
       work: async () => {
         await askControl(`/v1/databases/${name}`, { method: "DELETE" });
@@ -90,8 +104,20 @@ function Actions({ one, onForm, onChange, onGone }: ActionsProps) {
       items={[
         { title: "Copy as a new database", run: () => onForm({ kind: "clone", of: name }) },
         { title: "Rename", run: () => onForm({ kind: "rename", of: name }) },
-        { title: one.delete_protection ? "Unprotect" : "Protect", run: () => void onChange(name, { delete_protection: !one.delete_protection }, one.delete_protection ? `${name} can be deleted.` : `${name} is protected.`) },
-        { title: "Make it the default", isOff: one.default, run: () => void onChange(name, { default: true }, `${name} is the default.`) },
+        {
+          title: one.delete_protection ? "Unprotect" : "Protect",
+          run: () =>
+            void onChange(
+              name,
+              { delete_protection: !one.delete_protection },
+              one.delete_protection ? `${name} can be deleted.` : `${name} is protected.`,
+            ),
+        },
+        {
+          title: "Make it the default",
+          isOff: one.default,
+          run: () => void onChange(name, { default: true }, `${name} is the default.`),
+        },
         { title: "Download a dump", run: () => void dump(name) },
         { title: "Delete", isDangerous: true, isOff: one.default || one.delete_protection, run: remove },
       ]}
@@ -118,7 +144,11 @@ function DatabaseForm({ form, onClose, onDone }: { form: Form; onClose: () => vo
     event.preventDefault();
     void run(async () => {
       if (form.kind === "rename") await askControl(`/v1/databases/${form.of}`, { method: "PATCH", body: { name } });
-      else await askControl("/v1/databases", { method: "POST", body: form.kind === "clone" ? { name, clone_of: form.of } : { name } });
+      else
+        await askControl("/v1/databases", {
+          method: "POST",
+          body: form.kind === "clone" ? { name, clone_of: form.of } : { name },
+        });
       tell(form.kind === "rename" ? `${form.of} is now ${name}.` : `${name} is made.`);
       onClose();
       await onDone();
@@ -129,13 +159,26 @@ function DatabaseForm({ form, onClose, onDone }: { form: Form; onClose: () => vo
       <form class="form" onSubmit={submit}>
         <label class="field">
           <span>Name</span>
-          <input class="mono" value={name} onInput={(event) => setName(event.currentTarget.value)} autofocus spellcheck={false} placeholder="staging" pattern="[a-z][a-z0-9_\-]{0,62}" title="Lower-case letters, digits, - and _, a letter first" />
+          <input
+            class="mono"
+            value={name}
+            onInput={(event) => setName(event.currentTarget.value)}
+            autofocus
+            spellcheck={false}
+            placeholder="staging"
+            pattern="[a-z][a-z0-9_\-]{0,62}"
+            title="Lower-case letters, digits, - and _, a letter first"
+          />
         </label>
         {form.kind === "clone" && <p class="faint">Requests to {form.of} wait while it is copied.</p>}
         {failure && <FailureBox failure={failure} />}
         <footer class="form-foot">
-          <button type="button" onClick={onClose}>Cancel</button>
-          <button type="submit" class="primary" disabled={isBusy || !name}>{isBusy ? "Working…" : form.kind === "rename" ? "Rename" : "Make it"}</button>
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary" disabled={isBusy || !name}>
+            {isBusy ? "Working…" : form.kind === "rename" ? "Rename" : "Make it"}
+          </button>
         </footer>
       </form>
     </Dialog>

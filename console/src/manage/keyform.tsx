@@ -15,7 +15,13 @@ const SCOPES: [Scope, string][] = [
   ["admin", "write, and managing databases and keys"],
   ["operator", "managing organizations"],
 ];
-const EXPIRIES: [string, number | null][] = [["never", null], ["in an hour", 3600], ["in a day", 86_400], ["in 30 days", 30 * 86_400], ["in a year", 365 * 86_400]];
+const EXPIRIES: [string, number | null][] = [
+  ["never", null],
+  ["in an hour", 3600],
+  ["in a day", 86_400],
+  ["in 30 days", 30 * 86_400],
+  ["in a year", 365 * 86_400],
+];
 const KEEP = "keep";
 
 export function KeyForm({ of, onClose, onMade }: { of: Key | "new"; onClose: () => void; onMade: (key: Key) => void }) {
@@ -40,19 +46,27 @@ export function KeyForm({ of, onClose, onMade }: { of: Key | "new"; onClose: () 
       tell(`${name} is changed.`);
     });
   };
-  const toggle = (scope: Scope) => setScopes(scopes.includes(scope) ? scopes.filter((one) => one !== scope) : [...scopes, scope]);
+  const toggle = (scope: Scope) =>
+    setScopes(scopes.includes(scope) ? scopes.filter((one) => one !== scope) : [...scopes, scope]);
   return (
     <Dialog title={isNew ? "New key" : `Change ${of.name}`} onClose={onClose}>
       <form class="form" onSubmit={submit}>
         <label class="field">
           <span>Name</span>
-          <input value={name} maxLength={200} onInput={(event) => setName(event.currentTarget.value)} autofocus placeholder="reports" />
+          <input
+            value={name}
+            maxLength={200}
+            onInput={(event) => setName(event.currentTarget.value)}
+            autofocus
+            placeholder="reports"
+          />
         </label>
         <fieldset class="form">
           <legend class="faint">Scopes</legend>
           {SCOPES.filter(([scope]) => session.allows(scope)).map(([scope, what]) => (
             <label key={scope}>
-              <input type="checkbox" checked={scopes.includes(scope)} onChange={() => toggle(scope)} /> <b>{scope}</b> <span class="faint">{what}</span>
+              <input type="checkbox" checked={scopes.includes(scope)} onChange={() => toggle(scope)} /> <b>{scope}</b>{" "}
+              <span class="faint">{what}</span>
             </label>
           ))}
         </fieldset>
@@ -61,7 +75,9 @@ export function KeyForm({ of, onClose, onMade }: { of: Key | "new"; onClose: () 
             <span>Database</span>
             <select value={database} onChange={(event) => setDatabase(event.currentTarget.value)}>
               <option value="">all of the organization's</option>
-              {names.map((one) => <option key={one}>{one}</option>)}
+              {names.map((one) => (
+                <option key={one}>{one}</option>
+              ))}
             </select>
           </label>
         )}
@@ -69,13 +85,19 @@ export function KeyForm({ of, onClose, onMade }: { of: Key | "new"; onClose: () 
           <span>Expires</span>
           <select value={expiry} onChange={(event) => setExpiry(event.currentTarget.value)}>
             {!isNew && <option value={KEEP}>as it is</option>}
-            {EXPIRIES.map(([title]) => <option key={title}>{title}</option>)}
+            {EXPIRIES.map(([title]) => (
+              <option key={title}>{title}</option>
+            ))}
           </select>
         </label>
         {failure && <FailureBox failure={failure} />}
         <footer class="form-foot">
-          <button type="button" onClick={onClose}>Cancel</button>
-          <button type="submit" class="primary" disabled={isBusy || !name.trim() || scopes.length === 0}>{isNew ? "Make the key" : "Change it"}</button>
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary" disabled={isBusy || !name.trim() || scopes.length === 0}>
+            {isNew ? "Make the key" : "Change it"}
+          </button>
         </footer>
       </form>
     </Dialog>

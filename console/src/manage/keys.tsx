@@ -6,6 +6,7 @@ import { confirm, useWork } from "../parts/dialog";
 import { Menu } from "../parts/menu";
 import { Time } from "../parts/show";
 import { FailureBox, Shown, useLoaded } from "../parts/states";
+import { ListTable } from "../parts/table";
 import { tell } from "../parts/toast";
 import { KeyForm } from "./keyform";
 import { listAll } from "./lists";
@@ -26,8 +27,15 @@ export function KeysPage() {
     });
   const revoke = (key: Key) =>
     confirm({
-      title: `Revoke ${key.name}`, action: "Revoke the key", name: key.name,
-      text: <p>Whoever uses it is refused within seconds, and its sessions and open transactions end. It cannot be made active again.</p>,
+      title: `Revoke ${key.name}`,
+      action: "Revoke the key",
+      name: key.name,
+      text: (
+        <p>
+          Whoever uses it is refused within seconds, and its sessions and open transactions end. It cannot be made
+          active again.
+        </p>
+      ),
       work: async () => {
         await askControl(`/v1/keys/${key.id}`, { method: "DELETE" });
         tell(`${key.name} is revoked.`);
@@ -39,29 +47,39 @@ export function KeysPage() {
       <div class="page-head">
         <h1>Keys</h1>
         <div class="toolbar">
-          <label class="faint"><input type="checkbox" checked={showsAll} onChange={(event) => setShowsAll(event.currentTarget.checked)} /> also revoked and expired</label>
-          <button type="button" class="primary" onClick={() => setForm("new")}>New key</button>
+          <label class="faint">
+            <input type="checkbox" checked={showsAll} onChange={(event) => setShowsAll(event.currentTarget.checked)} />{" "}
+            also revoked and expired
+          </label>
+          <button type="button" class="primary" onClick={() => setForm("new")}>
+            New key
+          </button>
         </div>
       </div>
       {failure && <FailureBox failure={failure} />}
       {made?.key && <Once secret={made.key} what={`The key ${made.name}`} onClose={() => setMade(null)} />}
       <Shown of={loaded} what="Reading the keys">
         {(all) => (
-          <div class="table-wrap">
-            <table class="list">
-              <thead>
-                <tr><th>Name</th><th>Key</th><th>Scopes</th><th>Database</th><th>State</th><th>Last used</th><th>Expires</th><th><span class="hidden">Actions</span></th></tr>
-              </thead>
-              <tbody>
-                {all.filter((key) => showsAll || key.state === "active").map((key) => (
-                  <KeyRow key={key.id} of={key} onForm={setForm} onRotate={rotate} onRevoke={revoke} />
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <ListTable head={["Name", "Key", "Scopes", "Database", "State", "Last used", "Expires", ""]}>
+            {all
+              .filter((key) => showsAll || key.state === "active")
+              .map((key) => (
+                <KeyRow key={key.id} of={key} onForm={setForm} onRotate={rotate} onRevoke={revoke} />
+              ))}
+          </ListTable>
         )}
       </Shown>
-      {form && <KeyForm of={form} onClose={() => setForm(null)} onMade={(key) => { setForm(null); if (key.key) setMade(key); loaded.reload(); }} />}
+      {form && (
+        <KeyForm
+          of={form}
+          onClose={() => setForm(null)}
+          onMade={(key) => {
+            setForm(null);
+            if (key.key) setMade(key);
+            loaded.reload();
+          }}
+        />
+      )}
     </div>
   );
 }
@@ -77,13 +95,27 @@ function KeyRow({ of: key, onForm, onRotate, onRevoke }: KeyRowProps) {
   const isActive = key.state === "active";
   return (
     <tr>
-      <td><bdi>{key.name}</bdi></td>
+      <td>
+        <bdi>{key.name}</bdi>
+      </td>
       <td class="mono">{key.hint}</td>
-      <td>{key.scopes.map((scope) => <span class="badge" key={scope}>{scope}</span>)}</td>
+      <td>
+        {key.scopes.map((scope) => (
+          <span class="badge" key={scope}>
+            {scope}
+          </span>
+        ))}
+      </td>
       <td class="mono">{key.database ?? "all"}</td>
-      <td><span class={STATES[key.state] ?? "badge"}>{key.state}</span></td>
-      <td><Time at={key.last_used_at} relative /></td>
-      <td><Time at={key.expires_at} /></td>
+      <td>
+        <span class={STATES[key.state] ?? "badge"}>{key.state}</span>
+      </td>
+      <td>
+        <Time at={key.last_used_at} relative />
+      </td>
+      <td>
+        <Time at={key.expires_at} />
+      </td>
       <td>
         <Menu
           label="Actions"

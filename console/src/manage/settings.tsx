@@ -4,6 +4,7 @@ import type { Capabilities, Organization } from "../api/types";
 import { database } from "../app/database";
 import { formatBytes, formatCount } from "../parts/show";
 import { Shown, useLoaded } from "../parts/states";
+import { ListTable } from "../parts/table";
 import { useStore } from "../parts/store";
 
 function describe(name: string, value: unknown): string {
@@ -18,7 +19,10 @@ function describe(name: string, value: unknown): string {
 export function SettingsPage() {
   const from = useStore(database);
   const loaded = useLoaded(async () => {
-    const [capabilities, organization] = await Promise.all([askData<Capabilities>("/capabilities", { database: from }), askControl<Organization>("/v1/organization")]);
+    const [capabilities, organization] = await Promise.all([
+      askData<Capabilities>("/capabilities", { database: from }),
+      askControl<Organization>("/v1/organization"),
+    ]);
     return { capabilities, organization };
   }, [from]);
   return (
@@ -30,9 +34,15 @@ export function SettingsPage() {
       <Shown of={loaded} what="Reading the settings">
         {({ capabilities, organization }) => (
           <>
-            <section><h2>Organization {organization.name}, tier {organization.tier}</h2></section>
+            <section>
+              <h2>
+                Organization {organization.name}, tier {organization.tier}
+              </h2>
+            </section>
             <SettingTable values={organization.limits ?? {}} />
-            <section><h2>Limits of a request</h2></section>
+            <section>
+              <h2>Limits of a request</h2>
+            </section>
             <SettingTable values={capabilities.limits} />
           </>
         )}
@@ -43,15 +53,13 @@ export function SettingsPage() {
 
 function SettingTable({ values }: { values: Record<string, unknown> }) {
   return (
-    <div class="table-wrap">
-      <table class="list">
-        <thead><tr><th>Setting</th><th>Value</th></tr></thead>
-        <tbody>
-          {Object.entries(values).map(([name, value]) => (
-            <tr key={name}><td class="mono">{name}</td><td class="mono">{describe(name, value)}</td></tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <ListTable head={["Setting", "Value"]}>
+      {Object.entries(values).map(([name, value]) => (
+        <tr key={name}>
+          <td class="mono">{name}</td>
+          <td class="mono">{describe(name, value)}</td>
+        </tr>
+      ))}
+    </ListTable>
   );
 }

@@ -19,14 +19,22 @@ export function parseMetrics(text: string): Sample[] {
 }
 
 export function sumOf(samples: Sample[], name: string, where: Record<string, string> = {}): number {
-  return samples.filter((one) => one.name === name && Object.entries(where).every(([label, value]) => one.labels[label] === value)).reduce((sum, one) => sum + one.value, 0);
+  return samples
+    .filter((one) => one.name === name && Object.entries(where).every(([label, value]) => one.labels[label] === value))
+    .reduce((sum, one) => sum + one.value, 0);
 }
 
 /** Return a quantile of a histogram, over all of its series; null where it has counted nothing. */
-export function quantile(samples: Sample[], name: string, part: number, where: Record<string, string> = {}): number | null {
+export function quantile(
+  samples: Sample[],
+  name: string,
+  part: number,
+  where: Record<string, string> = {},
+): number | null {
   const buckets = new Map<number, number>();
   for (const one of samples) {
-    if (one.name !== `${name}_bucket` || !Object.entries(where).every(([label, value]) => one.labels[label] === value)) continue;
+    if (one.name !== `${name}_bucket` || !Object.entries(where).every(([label, value]) => one.labels[label] === value))
+      continue;
     const bound = one.labels["le"] === "+Inf" ? Infinity : Number(one.labels["le"]);
     buckets.set(bound, (buckets.get(bound) ?? 0) + one.value);
   }

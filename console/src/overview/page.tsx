@@ -22,7 +22,11 @@ export function OverviewPage() {
         <h1>Overview</h1>
       </div>
       <HealthCards />
-      {session.allows("admin") ? <Usage /> : <p class="faint">Usage and sizes are shown to keys with the scope admin.</p>}
+      {session.allows("admin") ? (
+        <Usage />
+      ) : (
+        <p class="faint">Usage and sizes are shown to keys with the scope admin.</p>
+      )}
       {session.allows("operator") && <Installation />}
       <Matrix />
     </div>
@@ -43,7 +47,9 @@ function HealthCards() {
   const from = useStore(database);
   const loaded = useLoaded(async () => {
     const [data, control, organization] = await Promise.all([
-      readHealth(getConfig().data_url), readHealth(""), askControl<Organization>("/v1/organization"),
+      readHealth(getConfig().data_url),
+      readHealth(""),
+      askControl<Organization>("/v1/organization"),
     ]);
     return { data, control, organization };
   }, [from]);
@@ -62,7 +68,10 @@ function HealthCards() {
             <span class="faint">Organization</span>
             <span class="card-number">{organization.name}</span>
             <span class="faint">
-              {organization.tier}, {organization.limits?.rate.requests ? `${formatCount(organization.limits.rate.requests)} requests a minute` : "no limit of requests"}
+              {organization.tier},{" "}
+              {organization.limits?.rate.requests
+                ? `${formatCount(organization.limits.rate.requests)} requests a minute`
+                : "no limit of requests"}
             </span>
           </div>
         </div>
@@ -76,24 +85,42 @@ function HealthCard({ title, health }: { title: string; health: Health }) {
   return (
     <div class="card">
       <span class="faint">{title}</span>
-      <span><span class={`badge ${tone}`}>{health.status}</span></span>
-      <span class="faint">{Object.entries(health.checks).map(([name, state]) => `${name}: ${state}`).join(", ")}</span>
+      <span>
+        <span class={`badge ${tone}`}>{health.status}</span>
+      </span>
+      <span class="faint">
+        {Object.entries(health.checks)
+          .map(([name, state]) => `${name}: ${state}`)
+          .join(", ")}
+      </span>
     </div>
   );
 }
 
-function toBars(items: UsageHour[], of: (item: UsageHour) => number, bad: (item: UsageHour) => number = () => 0): Bar[] {
+function toBars(
+  items: UsageHour[],
+  of: (item: UsageHour) => number,
+  bad: (item: UsageHour) => number = () => 0,
+): Bar[] {
   const now = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
   return Array.from({ length: HOURS }, (_, index) => {
     const at = now - (HOURS - 1 - index) * HOUR_MS;
     const hour = items.filter((item) => new Date(item.hour).getTime() === at);
-    return { at: new Date(at), value: hour.reduce((sum, item) => sum + of(item), 0), bad: hour.reduce((sum, item) => sum + bad(item), 0) };
+    return {
+      at: new Date(at),
+      value: hour.reduce((sum, item) => sum + of(item), 0),
+      bad: hour.reduce((sum, item) => sum + bad(item), 0),
+    };
   });
 }
 
 function Usage() {
   const loaded = useLoaded(async () => {
-    const [usage, databases, organization] = await Promise.all([listAll<UsageHour>("/v1/usage"), listAll<Database>("/v1/databases"), askControl<Organization>("/v1/organization")]);
+    const [usage, databases, organization] = await Promise.all([
+      listAll<UsageHour>("/v1/usage"),
+      listAll<Database>("/v1/databases"),
+      askControl<Organization>("/v1/organization"),
+    ]);
     return { usage, databases, quota: organization.limits?.database_bytes ?? null };
   }, []);
   return (
@@ -101,9 +128,25 @@ function Usage() {
       {({ usage, databases, quota }) => (
         <>
           <div class="charts">
-            <section><h2>Requests, and those that failed</h2><Bars bars={toBars(usage, (item) => item.requests, (item) => item.errors)} label="Requests" /></section>
-            <section><h2>Rows</h2><Bars bars={toBars(usage, (item) => item.rows)} label="Rows" /></section>
-            <section><h2>Bytes answered</h2><Bars bars={toBars(usage, (item) => item.bytes)} label="Bytes" format={formatBytes} /></section>
+            <section>
+              <h2>Requests, and those that failed</h2>
+              <Bars
+                bars={toBars(
+                  usage,
+                  (item) => item.requests,
+                  (item) => item.errors,
+                )}
+                label="Requests"
+              />
+            </section>
+            <section>
+              <h2>Rows</h2>
+              <Bars bars={toBars(usage, (item) => item.rows)} label="Rows" />
+            </section>
+            <section>
+              <h2>Bytes answered</h2>
+              <Bars bars={toBars(usage, (item) => item.bytes)} label="Bytes" format={formatBytes} />
+            </section>
           </div>
           <section>
             <h2>Size of databases</h2>
@@ -111,8 +154,15 @@ function Usage() {
               {databases.map((one) => (
                 <li key={one.id}>
                   <span class="mono">{one.name}</span>
-                  <progress max={quota ?? Math.max(1, ...databases.map((other) => other.size_bytes ?? 0))} value={one.size_bytes ?? 0} aria-label={`Size of ${one.name}`} />
-                  <span class="faint">{formatBytes(one.size_bytes)}{quota ? ` of ${formatBytes(quota)}` : ""}</span>
+                  <progress
+                    max={quota ?? Math.max(1, ...databases.map((other) => other.size_bytes ?? 0))}
+                    value={one.size_bytes ?? 0}
+                    aria-label={`Size of ${one.name}`}
+                  />
+                  <span class="faint">
+                    {formatBytes(one.size_bytes)}
+                    {quota ? ` of ${formatBytes(quota)}` : ""}
+                  </span>
                 </li>
               ))}
             </ul>
@@ -157,9 +207,21 @@ function listNumbers(samples: Sample[]): [string, string, string][] {
     ["Requests", formatCount(requests), "to the data plane"],
     ["Errors", formatCount(sumOf(samples, "tuplegate_errors_total", { plane: "data" })), "also those with status 200"],
     ["Latency, median", latency(0.5), `p95 ${latency(0.95)}, p99 ${latency(0.99)}`],
-    ["Conflicts", formatCount(sumOf(samples, "tuplegate_conflicts_total")), `${formatCount(sumOf(samples, "tuplegate_retries_total"))} attempts begun again`],
-    ["Engine connections", formatCount(sumOf(samples, "tuplegate_engine_connections", { state: "open" })), `of ${formatCount(sumOf(samples, "tuplegate_engine_connections_max"))}`],
-    ["Running now", formatCount(sumOf(samples, "tuplegate_requests_running", { plane: "data" })), workers ? `requests, in ${plural(workers, "worker")}` : "requests"],
+    [
+      "Conflicts",
+      formatCount(sumOf(samples, "tuplegate_conflicts_total")),
+      `${formatCount(sumOf(samples, "tuplegate_retries_total"))} attempts begun again`,
+    ],
+    [
+      "Engine connections",
+      formatCount(sumOf(samples, "tuplegate_engine_connections", { state: "open" })),
+      `of ${formatCount(sumOf(samples, "tuplegate_engine_connections_max"))}`,
+    ],
+    [
+      "Running now",
+      formatCount(sumOf(samples, "tuplegate_requests_running", { plane: "data" })),
+      workers ? `requests, in ${plural(workers, "worker")}` : "requests",
+    ],
   ];
 }
 
@@ -177,12 +239,22 @@ function Matrix() {
               <div key={group} class="card">
                 <h3>{group.replaceAll("_", " ")}</h3>
                 <ul>
-                  {probes.filter((one) => one.group === group).map((one) => (
-                    <li key={one.name}>
-                      <span aria-label={one.supported ? "yes" : "no"} role="img" class={one.supported ? "yes" : "bad"}>{one.supported ? "✓" : "✗"}</span>
-                      <button type="button" onClick={() => setProbe(one.name)}>{one.title}</button>
-                    </li>
-                  ))}
+                  {probes
+                    .filter((one) => one.group === group)
+                    .map((one) => (
+                      <li key={one.name}>
+                        <span
+                          aria-label={one.supported ? "yes" : "no"}
+                          role="img"
+                          class={one.supported ? "yes" : "bad"}
+                        >
+                          {one.supported ? "✓" : "✗"}
+                        </span>
+                        <button type="button" onClick={() => setProbe(one.name)}>
+                          {one.title}
+                        </button>
+                      </li>
+                    ))}
                 </ul>
               </div>
             ))}
@@ -201,17 +273,29 @@ interface ProbeRun {
 }
 
 function ProbeDialog({ name, onClose }: { name: string; onClose: () => void }) {
-  const loaded = useLoaded(() => askData<ProbeRun>(`/capabilities/${encodeURIComponent(name)}`, { database: database.value }), [name]);
+  const loaded = useLoaded(
+    () => askData<ProbeRun>(`/capabilities/${encodeURIComponent(name)}`, { database: database.value }),
+    [name],
+  );
   return (
     <Dialog title={loaded.value?.title ?? name} onClose={onClose} wide>
-      {loaded.failure ? <FailureBox failure={asFailure(loaded.failure)} /> : (
+      {loaded.failure ? (
+        <FailureBox failure={asFailure(loaded.failure)} />
+      ) : (
         <Shown of={loaded} what="Running the probe">
           {(run) => (
             <ol class="probe">
               {run.statements.map((one, at) => (
                 <li key={at}>
                   <code>{one.sql}</code>
-                  <span class="faint">{formatMicros(one.exec_us)}{one.error ? `, ${JSON.stringify(one.error)}` : one.rows.length ? `: ${JSON.stringify(one.rows)}` : ""}</span>
+                  <span class="faint">
+                    {formatMicros(one.exec_us)}
+                    {one.error
+                      ? `, ${JSON.stringify(one.error)}`
+                      : one.rows.length
+                        ? `: ${JSON.stringify(one.rows)}`
+                        : ""}
+                  </span>
                 </li>
               ))}
             </ol>

@@ -72,7 +72,11 @@ export function confirm(confirmation: Confirmation): void {
 
 export function Confirmations() {
   const confirmation = useStore(asked);
-  return confirmation && <ConfirmDialog key={confirmation.title} confirmation={confirmation} onClose={() => asked.set(null)} />;
+  return (
+    confirmation && (
+      <ConfirmDialog key={confirmation.title} confirmation={confirmation} onClose={() => asked.set(null)} />
+    )
+  );
 }
 
 function ConfirmDialog({ confirmation, onClose }: { confirmation: Confirmation; onClose: () => void }) {
@@ -81,7 +85,11 @@ function ConfirmDialog({ confirmation, onClose }: { confirmation: Confirmation; 
   const isReady = !confirmation.name || typed === confirmation.name;
   const submit = (event: Event) => {
     event.preventDefault();
-    if (isReady) void run(async () => { await confirmation.work(); onClose(); });
+    if (isReady)
+      void run(async () => {
+        await confirmation.work();
+        onClose();
+      });
   };
   return (
     <Dialog title={confirmation.title} onClose={onClose}>
@@ -92,7 +100,13 @@ function ConfirmDialog({ confirmation, onClose }: { confirmation: Confirmation; 
             <span>
               Type <b class="mono">{confirmation.name}</b> to confirm
             </span>
-            <input value={typed} onInput={(event) => setTyped(event.currentTarget.value)} autocomplete="off" spellcheck={false} autofocus />
+            <input
+              value={typed}
+              onInput={(event) => setTyped(event.currentTarget.value)}
+              autocomplete="off"
+              spellcheck={false}
+              autofocus
+            />
           </label>
         )}
         {failure && <FailureBox failure={failure} />}

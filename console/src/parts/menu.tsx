@@ -19,7 +19,15 @@ function placeList(list: HTMLElement, button: HTMLElement): void {
   list.style.left = `${Math.max(EDGE, Math.min(at.left, window.innerWidth - list.offsetWidth - EDGE))}px`;
 }
 
-export function Menu({ label, items, size = "small" }: { label: string; items: MenuItem[]; size?: "small" | "normal" }) {
+export function Menu({
+  label,
+  items,
+  size = "small",
+}: {
+  label: string;
+  items: MenuItem[];
+  size?: "small" | "normal";
+}) {
   const [isOpen, setOpen] = useState(false);
   const element = useRef<HTMLDivElement>(null);
   const list = useRef<HTMLDivElement>(null);
@@ -56,15 +64,30 @@ export function Menu({ label, items, size = "small" }: { label: string; items: M
   };
   return (
     <div class="menu" ref={element} onKeyDown={onKeyDown}>
-      <button type="button" class={size} aria-haspopup="menu" aria-expanded={isOpen} ref={button} onClick={() => setOpen(!isOpen)}>
+      <button
+        type="button"
+        class={size}
+        aria-haspopup="menu"
+        aria-expanded={isOpen}
+        ref={button}
+        onClick={() => setOpen(!isOpen)}
+      >
         {label} <span aria-hidden="true">▾</span>
       </button>
       {isOpen && (
         <div class="menu-list" role="menu" aria-label={label} ref={list} popover="manual">
           {items.map((item) => (
             <button
-              key={item.title} type="button" role="menuitem" class={item.isDangerous ? "dangerous" : ""} disabled={item.isOff ?? false}
-              onClick={() => { setOpen(false); button.current?.focus(); item.run(); }}
+              key={item.title}
+              type="button"
+              role="menuitem"
+              class={item.isDangerous ? "dangerous" : ""}
+              disabled={item.isOff ?? false}
+              onClick={() => {
+                setOpen(false);
+                button.current?.focus();
+                item.run();
+              }}
             >
               {item.title}
             </button>

@@ -2,10 +2,19 @@
 import { copyText } from "./toast";
 
 const FORMAT = new Intl.DateTimeFormat(undefined, {
-  year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit",
+  year: "numeric",
+  month: "short",
+  day: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
 });
 const STEPS: [number, Intl.RelativeTimeFormatUnit][] = [
-  [60, "second"], [3600, "minute"], [86_400, "hour"], [86_400 * 30, "day"], [86_400 * 365, "month"], [Infinity, "year"],
+  [60, "second"],
+  [3600, "minute"],
+  [86_400, "hour"],
+  [86_400 * 30, "day"],
+  [86_400 * 365, "month"],
+  [Infinity, "year"],
 ];
 const RELATIVE = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
 
@@ -25,7 +34,13 @@ export function Time({ at, relative }: { at: string | null; relative?: boolean }
   const moment = new Date(at);
   if (Number.isNaN(moment.getTime())) return <span>{at}</span>;
   return (
-    <time dateTime={at} title={`${moment.toISOString().replace("T", " ").replace(/\.\d+Z$/, "")} UTC`}>
+    <time
+      dateTime={at}
+      title={`${moment
+        .toISOString()
+        .replace("T", " ")
+        .replace(/\.\d+Z$/, "")} UTC`}
+    >
       {relative ? formatRelative(moment) : FORMAT.format(moment)}
     </time>
   );

@@ -80,7 +80,15 @@ export function useLoaded<T>(load: () => Promise<T>, inputs: unknown[]): Loaded<
 }
 
 /** Show what was loaded, or why it was not. */
-export function Shown<T>({ of, what, children }: { of: Loaded<T>; what: string; children: (value: T) => ComponentChildren }) {
+export function Shown<T>({
+  of,
+  what,
+  children,
+}: {
+  of: Loaded<T>;
+  what: string;
+  children: (value: T) => ComponentChildren;
+}) {
   if (of.failure) return <FailureBox failure={of.failure} onRetry={of.reload} />;
   if (of.value === null) return <Waiting what={what} />;
   return <>{children(of.value)}</>;

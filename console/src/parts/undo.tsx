@@ -19,7 +19,14 @@ export function UndoBar() {
       {offer && (
         <>
           {offer.text}{" "}
-          <button type="button" class="small" onClick={() => { offer.undo(); offered.set(null); }}>
+          <button
+            type="button"
+            class="small"
+            onClick={() => {
+              offer.undo();
+              offered.set(null);
+            }}
+          >
             Undo
           </button>
         </>

@@ -36,7 +36,9 @@ export function currentDraft(): Draft {
 
 /** Open a text in a tab of its own; an empty tab, or one with the same text, is used instead of a new one. */
 export function openDraft(sql: string, name?: string): void {
-  const same = drafts.value.find((one) => one.sql === sql && sql) ?? (currentDraft().sql.trim() === "" ? currentDraft() : undefined);
+  const same =
+    drafts.value.find((one) => one.sql === sql && sql) ??
+    (currentDraft().sql.trim() === "" ? currentDraft() : undefined);
   if (same) {
     changeDraft(same.id, sql, name);
     chosenDraft.set(same.id);
@@ -73,9 +75,15 @@ export function closeDraft(id: string): () => void {
 
 export function noteRun(entry: Ran): void {
   if (entry.sql.length > HISTORY_SQL_MAX) return;
-  ran.update((all) => [entry, ...all.filter((one) => one.sql !== entry.sql || one.database !== entry.database)].slice(0, HISTORY_MAX));
+  ran.update((all) =>
+    [entry, ...all.filter((one) => one.sql !== entry.sql || one.database !== entry.database)].slice(0, HISTORY_MAX),
+  );
 }
 
 export function saveQuery(name: string, sql: string): void {
-  saved.update((all) => [...all.filter((one) => one.name !== name), { id: crypto.randomUUID(), name, sql }].sort((a, b) => a.name.localeCompare(b.name)));
+  saved.update((all) =>
+    [...all.filter((one) => one.name !== name), { id: crypto.randomUUID(), name, sql }].sort((a, b) =>
+      a.name.localeCompare(b.name),
+    ),
+  );
 }

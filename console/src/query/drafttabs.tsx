@@ -6,6 +6,7 @@ import { UndoBar, offerUndo } from "../parts/undo";
 export function DraftTabs() {
   const all = useStore(drafts);
   const chosen = useStore(chosenDraft);
+  const current = all.find((one) => one.id === chosen);
   const close = (id: string, name: string, sql: string) => {
     const bringBack = closeDraft(id);
     if (sql.trim()) offerUndo(`${name} was closed.`, bringBack);
@@ -14,21 +15,31 @@ export function DraftTabs() {
     <div class="tabs draft-tabs">
       <div class="tab-list" role="tablist" aria-label="Queries">
         {all.map((one) => (
-          <span class="tab" data-chosen={one.id === chosen} key={one.id} role="presentation">
-            <button type="button" role="tab" aria-selected={one.id === chosen} onClick={() => chosenDraft.set(one.id)}>
-              {one.name}
-            </button>
-            {all.length > 1 && (
-              <button type="button" class="tab-tool" aria-label={`Close ${one.name}`} onClick={() => close(one.id, one.name, one.sql)}>
-                ×
-              </button>
-            )}
-          </span>
+          <button
+            type="button"
+            role="tab"
+            class="tab"
+            key={one.id}
+            aria-selected={one.id === chosen}
+            onClick={() => chosenDraft.set(one.id)}
+          >
+            {one.name}
+          </button>
         ))}
       </div>
       <button type="button" class="quiet small" aria-label="New query" onClick={addDraft}>
         +
       </button>
+      {all.length > 1 && current && (
+        <button
+          type="button"
+          class="quiet small"
+          aria-label={`Close ${current.name}`}
+          onClick={() => close(current.id, current.name, current.sql)}
+        >
+          ×
+        </button>
+      )}
       <UndoBar />
     </div>
   );

@@ -1,5 +1,13 @@
 /** The SQL editor. It lives in a shadow root: there CodeMirror uses constructed style sheets, which the policy allows. */
-import { autocompletion, closeBrackets, closeBracketsKeymap, closeCompletion, type Completion, type CompletionContext, completionKeymap } from "@codemirror/autocomplete";
+import {
+  autocompletion,
+  closeBrackets,
+  closeBracketsKeymap,
+  closeCompletion,
+  type Completion,
+  type CompletionContext,
+  completionKeymap,
+} from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { PostgreSQL, sql as sqlLanguage, type SQLNamespace } from "@codemirror/lang-sql";
 import { bracketMatching, HighlightStyle, indentOnInput, syntaxHighlighting } from "@codemirror/language";
@@ -17,16 +25,28 @@ const THEME = EditorView.theme({
   ".cm-gutters": { backgroundColor: "var(--ground)", color: "var(--faint)", border: "none", paddingLeft: "6px" },
   "&.cm-focused": { outline: "none" },
   ".cm-activeLine": { backgroundColor: "var(--shade)" },
-  "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": { backgroundColor: "var(--selection)" },
+  "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": {
+    backgroundColor: "var(--selection)",
+  },
   ".cm-cursor": { borderLeftColor: "var(--accent)", borderLeftWidth: "2px" },
-  ".cm-tooltip": { backgroundColor: "var(--raised)", color: "var(--text)", border: "1px solid var(--line-strong)", borderRadius: "6px", boxShadow: "var(--shadow)" },
+  ".cm-tooltip": {
+    backgroundColor: "var(--raised)",
+    color: "var(--text)",
+    border: "1px solid var(--line-strong)",
+    borderRadius: "6px",
+    boxShadow: "var(--shadow)",
+  },
   ".cm-tooltip-autocomplete > ul": { fontFamily: "var(--mono)", fontSize: "12px" },
   ".cm-tooltip-autocomplete > ul > li[aria-selected]": { backgroundColor: "var(--accent-soft)", color: "var(--text)" },
   ".cm-completionDetail": { color: "var(--muted)", fontStyle: "normal" },
   ".cm-matchingBracket": { backgroundColor: "var(--accent-soft) !important", outline: "none" },
   ".cm-placeholder": { color: "var(--faint)" },
   ".cm-panels": { backgroundColor: "var(--raised)", color: "var(--text)" },
-  ".cm-lintRange-error": { backgroundImage: "none", textDecoration: "underline wavy var(--bad) 1.5px", textUnderlineOffset: "3px" },
+  ".cm-lintRange-error": {
+    backgroundImage: "none",
+    textDecoration: "underline wavy var(--bad) 1.5px",
+    textUnderlineOffset: "3px",
+  },
   ".cm-diagnostic": { borderLeftColor: "var(--bad)", fontFamily: "var(--sans)", fontSize: "13px" },
 });
 
@@ -55,7 +75,11 @@ export class SqlEditor {
 
   constructor(host: HTMLElement, text: string, callbacks: EditorCallbacks) {
     const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
-    this.view = new EditorView({ root, parent: root as unknown as HTMLElement, state: this.#makeState(text, callbacks) });
+    this.view = new EditorView({
+      root,
+      parent: root as unknown as HTMLElement,
+      state: this.#makeState(text, callbacks),
+    });
   }
 
   #makeState(text: string, callbacks: EditorCallbacks): EditorState {
@@ -63,12 +87,36 @@ export class SqlEditor {
       doc: text,
       extensions: [
         Prec.highest(keymap.of(makeKeys(callbacks))),
-        lineNumbers(), history(), drawSelection(), indentOnInput(), bracketMatching(), closeBrackets(), highlightActiveLine(),
-        highlightSelectionMatches(), search({ top: true }), autocompletion({ maxRenderedOptions: 60 }),
-        keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...completionKeymap, ...lintKeymap, indentWithTab]),
-        this.#language.of(makeLanguage(null)), syntaxHighlighting(COLORS), THEME, EditorView.lineWrapping,
+        lineNumbers(),
+        history(),
+        drawSelection(),
+        indentOnInput(),
+        bracketMatching(),
+        closeBrackets(),
+        highlightActiveLine(),
+        highlightSelectionMatches(),
+        search({ top: true }),
+        autocompletion({ maxRenderedOptions: 60 }),
+        keymap.of([
+          ...closeBracketsKeymap,
+          ...defaultKeymap,
+          ...searchKeymap,
+          ...historyKeymap,
+          ...completionKeymap,
+          ...lintKeymap,
+          indentWithTab,
+        ]),
+        this.#language.of(makeLanguage(null)),
+        syntaxHighlighting(COLORS),
+        THEME,
+        EditorView.lineWrapping,
         placeholder("select … — Ctrl Enter runs the statement at the cursor"),
-        EditorView.contentAttributes.of({ "aria-label": "SQL", spellcheck: "false", autocorrect: "off", autocapitalize: "off" }),
+        EditorView.contentAttributes.of({
+          "aria-label": "SQL",
+          spellcheck: "false",
+          autocorrect: "off",
+          autocapitalize: "off",
+        }),
         EditorView.updateListener.of((update) => {
           if (update.docChanged) callbacks.onChange(update.state.doc.toString());
         }),
@@ -87,7 +135,10 @@ export class SqlEditor {
 
   setText(text: string): void {
     if (text === this.text) return;
-    this.view.dispatch({ changes: { from: 0, to: this.view.state.doc.length, insert: text }, selection: { anchor: Math.min(this.selection.from, text.length) } });
+    this.view.dispatch({
+      changes: { from: 0, to: this.view.state.doc.length, insert: text },
+      selection: { anchor: Math.min(this.selection.from, text.length) },
+    });
   }
 
   setSchema(schema: Schema | null): void {
@@ -140,7 +191,12 @@ function makeLanguage(schema: Schema | null): Extension {
   if (!schema) return sqlLanguage({ dialect: PostgreSQL });
   const names: Record<string, Record<string, Completion[]>> = {};
   for (const table of schema.tables) {
-    const columns = table.columns.map((column) => ({ label: column.name, type: "property", detail: column.type, boost: 2 }));
+    const columns = table.columns.map((column) => ({
+      label: column.name,
+      type: "property",
+      detail: column.type,
+      boost: 2,
+    }));
     (names[table.schema] ??= {})[table.name] = columns;
   }
   const functions = schema.functions.map((label) => ({ label, type: "function", apply: `${label}(`, boost: -2 }));
@@ -152,7 +208,11 @@ function makeLanguage(schema: Schema | null): Extension {
       autocomplete: (context: CompletionContext) => {
         const word = context.matchBefore(/[A-Za-z_]\w*/);
         if (!word || context.state.sliceDoc(word.from - 1, word.from) === ".") return null;
-        return { from: word.from, options: [...functions, ...columnsInUse(context.state.doc.toString(), columnsOf)], validFor: /^[A-Za-z_]\w*$/ };
+        return {
+          from: word.from,
+          options: [...functions, ...columnsInUse(context.state.doc.toString(), columnsOf)],
+          validFor: /^[A-Za-z_]\w*$/,
+        };
       },
     }),
   ];

@@ -24,10 +24,21 @@ export function Library({ kind, onClose, onOpen }: LibraryProps) {
   const isEmpty = (kind === "saved" ? kept : past).length === 0;
   return (
     <Dialog title={kind === "saved" ? "Saved queries" : "History"} onClose={onClose} wide>
-      <input type="search" placeholder="Search" aria-label="Search" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} autofocus />
+      <input
+        type="search"
+        placeholder="Search"
+        aria-label="Search"
+        value={typed}
+        onInput={(event) => setTyped(event.currentTarget.value)}
+        autofocus
+      />
       {isEmpty && (
         <Empty title="Nothing here">
-          <p>{kind === "saved" ? "Ctrl S saves the query in the editor." : "What you run is listed here, in this browser alone."}</p>
+          <p>
+            {kind === "saved"
+              ? "Ctrl S saves the query in the editor."
+              : "What you run is listed here, in this browser alone."}
+          </p>
         </Empty>
       )}
       <ul class="library">
@@ -38,7 +49,12 @@ export function Library({ kind, onClose, onOpen }: LibraryProps) {
                   <b>{one.name}</b>
                   <code>{one.sql.slice(0, 200)}</code>
                 </button>
-                <button type="button" class="small quiet" onClick={() => saved.update((all) => all.filter((other) => other.id !== one.id))} aria-label={`Remove ${one.name}`}>
+                <button
+                  type="button"
+                  class="small quiet"
+                  onClick={() => saved.update((all) => all.filter((other) => other.id !== one.id))}
+                  aria-label={`Remove ${one.name}`}
+                >
                   Remove
                 </button>
               </li>
@@ -48,7 +64,8 @@ export function Library({ kind, onClose, onOpen }: LibraryProps) {
                 <button type="button" class="library-open" onClick={() => onOpen(one.sql)}>
                   <code>{one.sql.slice(0, 300)}</code>
                   <span class={one.problem ? "bad" : "faint"}>
-                    <Time at={one.at} relative /> · {one.database ?? "default"} · {one.ms} ms · {one.problem ?? plural(one.rows, "row")}
+                    <Time at={one.at} relative /> · {one.database ?? "default"} · {one.ms} ms ·{" "}
+                    {one.problem ?? plural(one.rows, "row")}
                   </span>
                 </button>
               </li>

@@ -25,7 +25,11 @@ const ADDRESS_MAX = 4_000;
 function chooseParts(editor: SqlEditor): Part[] {
   const { from, to } = editor.selection;
   if (from !== to) {
-    return splitStatements(editor.text.slice(from, to)).map((part) => ({ ...part, from: part.from + from, to: part.to + from }));
+    return splitStatements(editor.text.slice(from, to)).map((part) => ({
+      ...part,
+      from: part.from + from,
+      to: part.to + from,
+    }));
   }
   const part = statementAt(editor.text, from);
   return part ? [part] : [];
@@ -49,8 +53,12 @@ export function QueryPage() {
     const act = () => actions.current;
     const made = new SqlEditor(host.current!, currentDraft().sql, {
       onChange: (sql) => changeDraft(chosenDraft.value, sql),
-      onRun: () => act().run(), onRunAll: () => act().runAll(), onCancel: cancelRunning, onExplain: () => act().explain(false),
-      onFormat: () => act().format(), onSave: () => setSaving(true),
+      onRun: () => act().run(),
+      onRunAll: () => act().runAll(),
+      onCancel: cancelRunning,
+      onExplain: () => act().explain(false),
+      onFormat: () => act().format(),
+      onSave: () => setSaving(true),
     });
     editor.current = made;
     made.focus();
@@ -71,8 +79,25 @@ export function QueryPage() {
       {wanted > 0 && <Parameters count={wanted} parameters={parameters} onChange={setParameters} />}
       <EditorHost host={host} />
       <ResultPane />
-      {library && <Library kind={library} onClose={() => setLibrary(null)} onOpen={(sql, name) => { openDraft(sql, name); setLibrary(null); }} />}
-      {isSaving && <SaveDialog draft={currentDraft()} onClose={() => { setSaving(false); editor.current?.focus(); }} />}
+      {library && (
+        <Library
+          kind={library}
+          onClose={() => setLibrary(null)}
+          onOpen={(sql, name) => {
+            openDraft(sql, name);
+            setLibrary(null);
+          }}
+        />
+      )}
+      {isSaving && (
+        <SaveDialog
+          draft={currentDraft()}
+          onClose={() => {
+            setSaving(false);
+            editor.current?.focus();
+          }}
+        />
+      )}
     </div>
   );
 }
@@ -96,7 +121,8 @@ interface Actions {
 
 function makeActions(held: { current: SqlEditor | null }, getParameters: () => Parameter[]): Actions {
   const statementOf = (part: Part): Statement => ({
-    sql: part.sql, params: Array.from({ length: part.params }, (_, at): Value => readParameter(getParameters()[at])),
+    sql: part.sql,
+    params: Array.from({ length: part.params }, (_, at): Value => readParameter(getParameters()[at])),
   });
   const start = async (parts: Part[], work: (statements: Statement[]) => Promise<Failure | null>, prefix = 0) => {
     const editor = held.current;
@@ -112,17 +138,28 @@ function makeActions(held: { current: SqlEditor | null }, getParameters: () => P
     const failure = await work(parts.map(statementOf));
     const { position, message, statement } = failure?.body ?? {};
     const part = parts[statement ?? 0];
-    if (failure && position && part && editor.text === textBefore) editor.mark(part.from + indexOfPosition(part.sql, position - prefix), message ?? "");
+    if (failure && position && part && editor.text === textBefore)
+      editor.mark(part.from + indexOfPosition(part.sql, position - prefix), message ?? "");
   };
-  const runParts = (parts: Part[]) => start(parts, (statements) => (statements.length === 1 ? runOne(statements[0]!) : runTogether(statements)));
+  const runParts = (parts: Part[]) =>
+    start(parts, (statements) => (statements.length === 1 ? runOne(statements[0]!) : runTogether(statements)));
   return {
     run: () => void (held.current && runParts(chooseParts(held.current))),
     runAll: () => void (held.current && start(splitStatements(held.current.text), runTogether)),
     explain: (analyze) => {
-      if (held.current) void start(chooseParts(held.current).slice(0, 1), ([one]) => explain(one!, analyze), explainPrefix(analyze).length);
+      if (held.current)
+        void start(
+          chooseParts(held.current).slice(0, 1),
+          ([one]) => explain(one!, analyze),
+          explainPrefix(analyze).length,
+        );
     },
     format: () => held.current?.setText(formatSql(held.current.text)),
-    share: () => void copyText(location.href.replace(/#.*/, "") + formatRoute("query", [], { sql: held.current?.text ?? "" }), "Link copied"),
+    share: () =>
+      void copyText(
+        location.href.replace(/#.*/, "") + formatRoute("query", [], { sql: held.current?.text ?? "" }),
+        "Link copied",
+      ),
   };
 }
 
@@ -152,8 +189,16 @@ function EditorHost({ host }: { host: { current: HTMLDivElement | null } }) {
     <>
       <div class="editor-host" ref={host} style={{ height: `${height}px` }} />
       <div
-        class="splitter" role="separator" aria-orientation="horizontal" aria-label="Height of the editor" aria-valuenow={height} aria-valuemin={80} aria-valuemax={2000}
-        tabIndex={0} onPointerDown={resize} onKeyDown={onKeyDown}
+        class="splitter"
+        role="separator"
+        aria-orientation="horizontal"
+        aria-label="Height of the editor"
+        aria-valuenow={height}
+        aria-valuemin={80}
+        aria-valuemax={2000}
+        tabIndex={0}
+        onPointerDown={resize}
+        onKeyDown={onKeyDown}
       />
     </>
   );
@@ -185,11 +230,17 @@ function Toolbar({ actions, onLibrary, onSave }: ToolbarProps) {
           Run
         </button>
       )}
-      <button type="button" disabled={isRunning} onClick={actions.runAll} title="Ctrl Shift Enter: all statements, or none">
+      <button
+        type="button"
+        disabled={isRunning}
+        onClick={actions.runAll}
+        title="Ctrl Shift Enter: all statements, or none"
+      >
         Run all<span class="wide-only"> as a transaction</span>
       </button>
       <Menu
-        label="Explain" size="normal"
+        label="Explain"
+        size="normal"
         items={[
           { title: "Explain", run: () => actions.explain(false) },
           { title: "Explain and analyze", run: () => actions.explain(true) },
@@ -210,11 +261,21 @@ function Toolbar({ actions, onLibrary, onSave }: ToolbarProps) {
   );
 }
 
-function makeCommands(actions: Actions, setLibrary: (kind: LibraryKind) => void, setSaving: (is: boolean) => void): Command[] {
+function makeCommands(
+  actions: Actions,
+  setLibrary: (kind: LibraryKind) => void,
+  setSaving: (is: boolean) => void,
+): Command[] {
   const group = "Query";
   return [
     { id: "query:run", group, title: "Run the statement at the cursor", keys: "Ctrl Enter", run: actions.run },
-    { id: "query:run-all", group, title: "Run everything as one transaction", keys: "Ctrl Shift Enter", run: actions.runAll },
+    {
+      id: "query:run-all",
+      group,
+      title: "Run everything as one transaction",
+      keys: "Ctrl Shift Enter",
+      run: actions.runAll,
+    },
     { id: "query:explain", group, title: "Explain", keys: "Ctrl E", run: () => actions.explain(false) },
     { id: "query:analyze", group, title: "Explain and analyze", run: () => actions.explain(true) },
     { id: "query:format", group, title: "Format the SQL", keys: "Ctrl Shift F", run: actions.format },

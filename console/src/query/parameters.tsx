@@ -43,12 +43,22 @@ export function Parameters({ count, parameters, onChange }: ParametersProps) {
             <label>
               <span class="mono">${at + 1}</span>
               <input
-                class="mono" value={one.isNull ? "" : one.text} placeholder={one.isNull ? "NULL" : ""} disabled={one.isNull} spellcheck={false}
+                class="mono"
+                value={one.isNull ? "" : one.text}
+                placeholder={one.isNull ? "NULL" : ""}
+                disabled={one.isNull}
+                spellcheck={false}
                 onInput={(event) => change(at, { text: event.currentTarget.value })}
               />
             </label>
             <label class="faint">
-              <input type="checkbox" checked={one.isNull} aria-label={`$${at + 1} is NULL`} onChange={(event) => change(at, { isNull: event.currentTarget.checked })} /> NULL
+              <input
+                type="checkbox"
+                checked={one.isNull}
+                aria-label={`$${at + 1} is NULL`}
+                onChange={(event) => change(at, { isNull: event.currentTarget.checked })}
+              />{" "}
+              NULL
             </label>
           </span>
         );

@@ -26,7 +26,18 @@ interface Json {
   [name: string]: Value | undefined;
 }
 
-const NOTES = ["Filter", "Index Cond", "Hash Cond", "Merge Cond", "Join Filter", "Recheck Cond", "Sort Key", "Group Key", "Sort Method", "Rows Removed by Filter"];
+const NOTES = [
+  "Filter",
+  "Index Cond",
+  "Hash Cond",
+  "Merge Cond",
+  "Join Filter",
+  "Recheck Cond",
+  "Sort Key",
+  "Group Key",
+  "Sort Method",
+  "Rows Removed by Filter",
+];
 
 export function readPlan(value: Value): PlanNode {
   const parsed = (typeof value === "string" ? JSON.parse(value) : value) as unknown as Json[];
@@ -45,11 +56,24 @@ export function readPlan(value: Value): PlanNode {
     const totalMs = node["Actual Total Time"] === undefined ? null : Number(node["Actual Total Time"]) * loops;
     const cost = Number(node["Total Cost"] ?? 0);
     return {
-      id: own, title: [node["Join Type"] && node["Join Type"] !== "Inner" ? node["Join Type"] : "", node["Node Type"]].filter(Boolean).join(" "),
-      subject: describe(node), notes: NOTES.filter((name) => node[name] !== undefined).map((name) => `${name}: ${text(node[name]!)}`),
-      cost, rowsEstimated: Number(node["Plan Rows"] ?? 0), rowsActual: node["Actual Rows"] === undefined ? null : Number(node["Actual Rows"]) * loops, loops,
-      totalMs, ownMs: totalMs === null ? null : Math.max(0, totalMs - sum(children, (child) => child.totalMs ?? 0)),
-      ownCost: Math.max(0, cost - sum(children, (child) => child.cost)), part: 0, isCostly: false, children, planningMs: null, executionMs: null,
+      id: own,
+      title: [node["Join Type"] && node["Join Type"] !== "Inner" ? node["Join Type"] : "", node["Node Type"]]
+        .filter(Boolean)
+        .join(" "),
+      subject: describe(node),
+      notes: NOTES.filter((name) => node[name] !== undefined).map((name) => `${name}: ${text(node[name]!)}`),
+      cost,
+      rowsEstimated: Number(node["Plan Rows"] ?? 0),
+      rowsActual: node["Actual Rows"] === undefined ? null : Number(node["Actual Rows"]) * loops,
+      loops,
+      totalMs,
+      ownMs: totalMs === null ? null : Math.max(0, totalMs - sum(children, (child) => child.totalMs ?? 0)),
+      ownCost: Math.max(0, cost - sum(children, (child) => child.cost)),
+      part: 0,
+      isCostly: false,
+      children,
+      planningMs: null,
+      executionMs: null,
     };
   }
 }

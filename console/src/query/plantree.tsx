@@ -27,7 +27,11 @@ function Node({ node }: { node: PlanNode }) {
         <div class="plan-line">
           <b>{node.title}</b> <bdi class="mono">{node.subject}</bdi>
           {node.isCostly && <span class="badge warn">costliest</span>}
-          {off >= FAR_OFF && <span class="badge bad" title="Rows estimated against actual">estimate off ×{formatCount(Math.round(off))}</span>}
+          {off >= FAR_OFF && (
+            <span class="badge bad" title="Rows estimated against actual">
+              estimate off ×{formatCount(Math.round(off))}
+            </span>
+          )}
         </div>
         <div class="plan-numbers">
           <progress class="plan-bar" max={1} value={node.part} aria-label="Part of the whole" />

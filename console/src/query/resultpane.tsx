@@ -16,7 +16,8 @@ export function ResultPane() {
       <div class="results">
         <Empty title="Results appear here">
           <p>
-            <kbd>Ctrl Enter</kbd> runs the statement at the cursor or the selection, <kbd>Ctrl Shift Enter</kbd> everything as one transaction.
+            <kbd>Ctrl Enter</kbd> runs the statement at the cursor or the selection, <kbd>Ctrl Shift Enter</kbd>{" "}
+            everything as one transaction.
           </p>
         </Empty>
       </div>
@@ -24,32 +25,46 @@ export function ResultPane() {
   }
   return (
     <section class="results" aria-label="Results">
-      <div class="tabs" role="tablist" aria-label="Results">
-        {all.map((one) => (
-          <ResultTab key={one.id} result={one} isChosen={one === result} />
-        ))}
+      <div class="tabs">
+        <div class="tab-list" role="tablist" aria-label="Results">
+          {all.map((one) => (
+            <button
+              type="button"
+              role="tab"
+              class="tab"
+              key={one.id}
+              data-state={one.state}
+              aria-selected={one === result}
+              title={one.sql.slice(0, 500)}
+              onClick={() => chosenResult.set(one.id)}
+            >
+              {one.isPinned && (
+                <span aria-label="kept" role="img">
+                  ◆
+                </span>
+              )}{" "}
+              {one.title}
+            </button>
+          ))}
+        </div>
+        <button
+          type="button"
+          class="quiet small"
+          aria-pressed={result.isPinned}
+          title="A result that is kept stays when something else is run"
+          onClick={() => pinResult(result)}
+        >
+          Keep
+        </button>
+        <button type="button" class="quiet small" aria-label="Close this result" onClick={() => closeResult(result.id)}>
+          ×
+        </button>
       </div>
       <div class="result-body" role="tabpanel" aria-label={result.title} key={result.id}>
         <Status result={result} />
         <Body result={result} />
       </div>
     </section>
-  );
-}
-
-function ResultTab({ result, isChosen }: { result: Result; isChosen: boolean }) {
-  return (
-    <span class="tab" data-chosen={isChosen} data-state={result.state} role="presentation">
-      <button type="button" role="tab" aria-selected={isChosen} onClick={() => chosenResult.set(result.id)} title={result.sql.slice(0, 500)}>
-        {result.title}
-      </button>
-      <button type="button" class="tab-tool" aria-pressed={result.isPinned} aria-label={result.isPinned ? "Unpin this result" : "Keep this result"} title="Keep this result" onClick={() => pinResult(result)}>
-        {result.isPinned ? "◆" : "◇"}
-      </button>
-      <button type="button" class="tab-tool" aria-label="Close this result" onClick={() => closeResult(result.id)}>
-        ×
-      </button>
-    </span>
   );
 }
 
@@ -93,7 +108,8 @@ function Status({ result }: { result: Result }) {
       <span role="status">{words.join(" · ")}</span>
       {result.timings && (
         <span class="faint" title="Time in the engine, and in the service as a whole">
-          {formatMicros(result.timings.exec_us)} engine · {formatMicros(result.timings.total_us)} service · {elapsed.toFixed(0)} ms here
+          {formatMicros(result.timings.exec_us)} engine · {formatMicros(result.timings.total_us)} service ·{" "}
+          {elapsed.toFixed(0)} ms here
         </span>
       )}
       {result.remark && <span class="faint">{result.remark}</span>}
@@ -117,7 +133,14 @@ function Body({ result }: { result: Result }) {
         </ul>
       )}
       {result.plan && <PlanTree plan={result.plan} />}
-      {result.rows && <RowsPane rows={result.rows} version={result.version} isComplete={result.state !== "running"} sql={result.sql} />}
+      {result.rows && (
+        <RowsPane
+          rows={result.rows}
+          version={result.version}
+          isComplete={result.state !== "running"}
+          sql={result.sql}
+        />
+      )}
     </>
   );
 }

@@ -39,8 +39,21 @@ let nextId = 1;
 
 function makeResult(sql: string, title: string): Result {
   return {
-    id: nextId++, title, sql, state: "running", isPinned: false, startedAt: performance.now(), endedAt: null, rows: null, affected: null,
-    timings: null, notices: [], failure: null, plan: null, remark: null, version: 0,
+    id: nextId++,
+    title,
+    sql,
+    state: "running",
+    isPinned: false,
+    startedAt: performance.now(),
+    endedAt: null,
+    rows: null,
+    affected: null,
+    timings: null,
+    notices: [],
+    failure: null,
+    plan: null,
+    remark: null,
+    version: 0,
   };
 }
 
@@ -107,7 +120,9 @@ export function runOne(statement: Statement): Promise<Failure | null> {
     };
     const done = await streamQuery(statement, database.value, signal, reader);
     if (done) takeDone(result!, done);
-    else result!.remark = "The page keeps no more rows than these; the statement was stopped. Narrow it to see the others.";
+    else
+      result!.remark =
+        "The page keeps no more rows than these; the statement was stopped. Narrow it to see the others.";
   });
 }
 
@@ -117,7 +132,11 @@ function takeDone(result: Result, done: Done): void {
   result.notices = done.notices ?? [];
 }
 
-const COMMITS = { two_phase: "Committed in two phases.", one_phase: "Committed.", read_only: "It only read: there was nothing to commit." };
+const COMMITS = {
+  two_phase: "Committed in two phases.",
+  one_phase: "Committed.",
+  read_only: "It only read: there was nothing to commit.",
+};
 
 /** Run several statements as one transaction: all of them or none. */
 export function runTogether(statements: Statement[]): Promise<Failure | null> {
@@ -130,7 +149,8 @@ export function runTogether(statements: Statement[]): Promise<Failure | null> {
       result.affected = one.affected_rows;
       result.notices = one.notices ?? [];
       result.timings = answer.timings;
-      result.remark = COMMITS[answer.commit] + (one.truncated ? " Rows were cut: run the statement alone to get all." : "");
+      result.remark =
+        COMMITS[answer.commit] + (one.truncated ? " Rows were cut: run the statement alone to get all." : "");
     });
   });
 }
@@ -157,7 +177,10 @@ export function explain(statement: Statement, analyze: boolean): Promise<Failure
   });
 }
 
-async function run(made: Result[], work: (made: Result[], signal: AbortSignal) => Promise<void>): Promise<Failure | null> {
+async function run(
+  made: Result[],
+  work: (made: Result[], signal: AbortSignal) => Promise<void>,
+): Promise<Failure | null> {
   if (running.value) return null;
   const controller = new AbortController();
   const from = database.value;
@@ -193,7 +216,11 @@ function fail(made: Result[], failure: Failure, isCancelled: boolean): void {
 
 function note(result: Result, from: string | null): void {
   noteRun({
-    sql: result.sql, at: new Date().toISOString(), database: from, ms: Math.round((result.endedAt ?? 0) - result.startedAt),
-    rows: result.rows?.count ?? result.affected ?? 0, problem: result.failure?.message ?? (result.state === "cancelled" ? "cancelled" : null),
+    sql: result.sql,
+    at: new Date().toISOString(),
+    database: from,
+    ms: Math.round((result.endedAt ?? 0) - result.startedAt),
+    rows: result.rows?.count ?? result.affected ?? 0,
+    problem: result.failure?.message ?? (result.state === "cancelled" ? "cancelled" : null),
   });
 }

@@ -30,7 +30,10 @@ export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
   const view = useView(rows, isComplete, sorting, filter);
   const at = (index: number) => view.order?.[index] ?? index;
   const count = view.order?.length ?? rows.count;
-  const columns = useMemo(() => rows.columns.map((name, index) => ({ name, type: rows.types[index]! })), [rows, rows.columns]);
+  const columns = useMemo(
+    () => rows.columns.map((name, index) => ({ name, type: rows.types[index]! })),
+    [rows, rows.columns],
+  );
   const sort = (column: number) => {
     if (sorting?.column !== column) setSorting({ column, descending: false });
     else setSorting(sorting.descending ? null : { column, descending: true });
@@ -43,10 +46,22 @@ export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
         <Filter value={filter} onChange={setFilter} isReady={isComplete} view={view} count={count} total={rows.count} />
         <CopyMenu rows={rows} count={count} at={at} active={active} sql={sql} />
         <DownloadMenu rows={rows} count={count} at={at} sql={sql} isReady={isComplete} />
-        <button type="button" class="small" aria-pressed={isChart} disabled={!isComplete || count === 0} onClick={() => setChart(!isChart)}>
+        <button
+          type="button"
+          class="small"
+          aria-pressed={isChart}
+          disabled={!isComplete || count === 0}
+          onClick={() => setChart(!isChart)}
+        >
           Chart
         </button>
-        <button type="button" class="small" aria-pressed={isViewing} disabled={!active} onClick={() => setViewing(!isViewing)}>
+        <button
+          type="button"
+          class="small"
+          aria-pressed={isViewing}
+          disabled={!active}
+          onClick={() => setViewing(!isViewing)}
+        >
           Value
         </button>
       </div>
@@ -58,13 +73,35 @@ export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
           </Empty>
         ) : (
           <Grid
-            label="Rows" columns={columns} count={count} getRow={(index) => rows.get(at(index))} sorting={sorting}
-            {...(isComplete ? { onSort: sort } : {})} active={active} onActive={setActive}
-            onOpen={(place) => { setActive(place); setViewing(true); }}
-            onKey={(event) => { if (event.key === "Escape" && isViewing) { setViewing(false); return true; } return false; }}
+            label="Rows"
+            columns={columns}
+            count={count}
+            getRow={(index) => rows.get(at(index))}
+            sorting={sorting}
+            {...(isComplete ? { onSort: sort } : {})}
+            active={active}
+            onActive={setActive}
+            onOpen={(place) => {
+              setActive(place);
+              setViewing(true);
+            }}
+            onKey={(event) => {
+              if (event.key === "Escape" && isViewing) {
+                setViewing(false);
+                return true;
+              }
+              return false;
+            }}
           />
         )}
-        {isViewing && active && <Viewer value={value} name={rows.columns[active.column]!} type={rows.types[active.column]!} onClose={() => setViewing(false)} />}
+        {isViewing && active && (
+          <Viewer
+            value={value}
+            name={rows.columns[active.column]!}
+            type={rows.types[active.column]!}
+            onClose={() => setViewing(false)}
+          />
+        )}
       </div>
     </div>
   );
@@ -88,7 +125,12 @@ function Filter({ value, onChange, isReady, view, count, total }: FilterProps) {
   return (
     <>
       <input
-        type="search" class="filter" placeholder="Filter rows" aria-label="Filter rows" value={typed} disabled={!isReady}
+        type="search"
+        class="filter"
+        placeholder="Filter rows"
+        aria-label="Filter rows"
+        value={typed}
+        disabled={!isReady}
         onInput={(event) => setTyped(event.currentTarget.value)}
       />
       {view.progress !== null && <progress max={1} value={view.progress} aria-label="Filtering and sorting" />}
@@ -108,7 +150,10 @@ function CopyMenu({ rows, count, at, active, sql }: Shown & { active: Place | nu
   const place = active && active.row < count ? active : null;
   const row = () => rows.get(at(place!.row));
   const table = guessTable(sql);
-  const all = (format: Format) => writeText(rows, count, at, format, table).then((text) => copyText(text, `${plural(count, "row")} copied as ${FORMATS[format].name}`));
+  const all = (format: Format) =>
+    writeText(rows, count, at, format, table).then((text) =>
+      copyText(text, `${plural(count, "row")} copied as ${FORMATS[format].name}`),
+    );
   const column = () => {
     const values = Array.from({ length: count }, (_, index) => valueText(rows.get(at(index))[place!.column] ?? null));
     return copyText(values.join("\n"), `Column ${rows.columns[place!.column]} copied`);
@@ -117,13 +162,33 @@ function CopyMenu({ rows, count, at, active, sql }: Shown & { active: Place | nu
     <Menu
       label="Copy"
       items={[
-        { title: "Cell", isOff: !place, run: () => void copyText(valueText(row()[place!.column] ?? null), "Cell copied") },
+        {
+          title: "Cell",
+          isOff: !place,
+          run: () => void copyText(valueText(row()[place!.column] ?? null), "Cell copied"),
+        },
         { title: "Column", isOff: !place, run: () => void column() },
-        { title: "Row as text", isOff: !place, run: () => void copyText(row().map(valueText).join("\t"), "Row copied") },
+        {
+          title: "Row as text",
+          isOff: !place,
+          run: () => void copyText(row().map(valueText).join("\t"), "Row copied"),
+        },
         { title: "Row as CSV", isOff: !place, run: () => void copyText(csvLine(row()), "Row copied") },
-        { title: "Row as JSON", isOff: !place, run: () => void copyText(JSON.stringify(rowObject(rows.columns, row()), null, 2), "Row copied") },
-        { title: "Row as INSERT", isOff: !place, run: () => void copyText(insertStatement(table, rows.columns, rows.types, row()), "Row copied") },
-        ...(["csv", "json", "insert"] as const).map((format) => ({ title: `All as ${FORMATS[format].name}`, isOff: count === 0, run: () => void all(format) })),
+        {
+          title: "Row as JSON",
+          isOff: !place,
+          run: () => void copyText(JSON.stringify(rowObject(rows.columns, row()), null, 2), "Row copied"),
+        },
+        {
+          title: "Row as INSERT",
+          isOff: !place,
+          run: () => void copyText(insertStatement(table, rows.columns, rows.types, row()), "Row copied"),
+        },
+        ...(["csv", "json", "insert"] as const).map((format) => ({
+          title: `All as ${FORMATS[format].name}`,
+          isOff: count === 0,
+          run: () => void all(format),
+        })),
       ]}
     />
   );
@@ -136,7 +201,9 @@ function DownloadMenu({ rows, count, at, sql, isReady }: Shown & { isReady: bool
     tell(`${plural(count, "row")} saved as ${FORMATS[format].name}.`);
   };
   const items = (["csv", "ndjson", "json", "insert"] as const).map((format) => ({
-    title: FORMATS[format].name, isOff: !isReady, run: () => void save(format),
+    title: FORMATS[format].name,
+    isOff: !isReady,
+    run: () => void save(format),
   }));
   return <Menu label="Download" items={items} />;
 }

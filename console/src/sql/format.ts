@@ -2,14 +2,32 @@
  * keywords changes. */
 import { type Token, tokenize } from "./tokens";
 
-const CLAUSES = new Set(["select", "from", "where", "having", "limit", "offset", "values", "set", "returning", "window", "union", "intersect", "except", "with"]);
-const TWO_WORDS = /^(group|order) by$|^(left|right|full|inner|cross|natural) (outer )?join$|^insert into$|^delete from$|^on conflict$|^partition by$/;
+const CLAUSES = new Set([
+  "select",
+  "from",
+  "where",
+  "having",
+  "limit",
+  "offset",
+  "values",
+  "set",
+  "returning",
+  "window",
+  "union",
+  "intersect",
+  "except",
+  "with",
+]);
+const TWO_WORDS =
+  /^(group|order) by$|^(left|right|full|inner|cross|natural) (outer )?join$|^insert into$|^delete from$|^on conflict$|^partition by$/;
 const JOINS = new Set(["join", "left", "right", "full", "inner", "cross", "natural"]);
 const KEYWORDS = new Set(
-  ("select from where having limit offset values set returning window union intersect except with all group order by left right full inner cross " +
+  (
+    "select from where having limit offset values set returning window union intersect except with all group order by left right full inner cross " +
     "natural outer join insert into update delete on conflict do nothing as and or not in is null like ilike between exists case when then else end " +
     "asc desc nulls first last distinct create table view index primary key references default unique check constraint alter drop add column " +
-    "cascade using over partition rows range recursive lateral true false if begin commit explain analyze").split(" "),
+    "cascade using over partition rows range recursive lateral true false if begin commit explain analyze"
+  ).split(" "),
 );
 const BREAK_LISTS_OVER = 60;
 
@@ -46,7 +64,12 @@ class Writer {
       this.#token(token, at, hadSpace);
       hadSpace = false;
     });
-    return this.#text.replace(/[ \t]+$/gm, "").replace(/\n{3,}/g, "\n\n").trim() + "\n";
+    return (
+      this.#text
+        .replace(/[ \t]+$/gm, "")
+        .replace(/\n{3,}/g, "\n\n")
+        .trim() + "\n"
+    );
   }
 
   get #frame(): Frame {
@@ -60,7 +83,8 @@ class Writer {
     if (token.text === ")") return this.#close();
     if (token.text === ",") {
       this.#text = this.#text.trimEnd() + ",";
-      if (this.#frame.breaks && ["select", "set", "values", "with"].includes(this.#frame.clause)) this.#line(this.#frame.indent + 1);
+      if (this.#frame.breaks && ["select", "set", "values", "with"].includes(this.#frame.clause))
+        this.#line(this.#frame.indent + 1);
       else this.#text += " ";
       return;
     }
@@ -90,16 +114,37 @@ class Writer {
     const startsTwo = TWO_WORDS.test(two) || TWO_WORDS.test(three);
     const follows = this.#frame.clause;
     if (isKeyword && this.#frame.isQuery && word === "between") this.#betweens += 1;
-    if (isKeyword && this.#frame.isQuery && (CLAUSES.has(word) || startsTwo || (JOINS.has(word) && !this.#isWithinJoin()))) {
-      if (this.#text.trim() && !/\n\s*$/.test(this.#text) && !(word === "from" && /\b(delete|distinct)\s*$/i.test(this.#text))) this.#line(this.#frame.indent);
+    if (
+      isKeyword &&
+      this.#frame.isQuery &&
+      (CLAUSES.has(word) || startsTwo || (JOINS.has(word) && !this.#isWithinJoin()))
+    ) {
+      if (
+        this.#text.trim() &&
+        !/\n\s*$/.test(this.#text) &&
+        !(word === "from" && /\b(delete|distinct)\s*$/i.test(this.#text))
+      )
+        this.#line(this.#frame.indent);
       this.#frame.clause = word;
       if (word === "select") this.#frame.breaks = this.#isLong(at);
-    } else if (isKeyword && this.#frame.isQuery && (word === "and" || word === "or") && ["where", "having", "join", "on", "left", "right", "inner"].includes(follows)) {
+    } else if (
+      isKeyword &&
+      this.#frame.isQuery &&
+      (word === "and" || word === "or") &&
+      ["where", "having", "join", "on", "left", "right", "inner"].includes(follows)
+    ) {
       if (word === "and" && this.#betweens > 0) this.#betweens -= 1;
       else this.#line(this.#frame.indent + 1);
     }
     this.#put(isKeyword ? word : token.text, hadSpace);
-    if (word === "select" && isKeyword && this.#frame.breaks && this.#frame.isQuery && this.#nextWord(at) !== "distinct") this.#line(this.#frame.indent + 1);
+    if (
+      word === "select" &&
+      isKeyword &&
+      this.#frame.breaks &&
+      this.#frame.isQuery &&
+      this.#nextWord(at) !== "distinct"
+    )
+      this.#line(this.#frame.indent + 1);
   }
 
   #isWithinJoin(): boolean {

@@ -76,7 +76,13 @@ export async function loadSchema(): Promise<void> {
     if (mine !== round) return;
     const foreignKeys = keys.rows.map((row) => {
       const [name, schemaName, table, columns, toSchema, toTable, toColumns] = row as [
-        string, string, string, string[], string, string, string[],
+        string,
+        string,
+        string,
+        string[],
+        string,
+        string,
+        string[],
       ];
       return { name, schema: schemaName, table, columns, toSchema, toTable, toColumns };
     });

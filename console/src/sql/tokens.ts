@@ -23,7 +23,7 @@ const PATTERNS: [TokenKind, RegExp][] = [
 
 export function tokenize(sql: string): Token[] {
   const tokens: Token[] = [];
-  for (let at = 0; at < sql.length; ) {
+  for (let at = 0; at < sql.length;) {
     const token = readToken(sql, at);
     tokens.push(token);
     at += token.text.length;
