@@ -11,6 +11,7 @@ import { Menu } from "../parts/menu";
 import { plural, saveFile } from "../parts/show";
 import { Empty, Waiting } from "../parts/states";
 import { copyText, tell } from "../parts/toast";
+import { Toggle } from "../parts/toggle";
 import type { ChartProps } from "./chart";
 
 interface RowsPaneProps {
@@ -40,30 +41,23 @@ export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
     setActive(null);
   };
   const value = active && active.row < count ? (rows.get(at(active.row))[active.column] ?? null) : null;
+  const open = (place: Place) => {
+    setActive(place);
+    setViewing(true);
+  };
+  const closeOnEscape = (event: KeyboardEvent) => {
+    const isClosed = event.key === "Escape" && isViewing;
+    if (isClosed) setViewing(false);
+    return isClosed;
+  };
   return (
     <div class="rows-pane">
       <div class="toolbar">
         <Filter value={filter} onChange={setFilter} isReady={isComplete} view={view} count={count} total={rows.count} />
         <CopyMenu rows={rows} count={count} at={at} active={active} sql={sql} />
         <DownloadMenu rows={rows} count={count} at={at} sql={sql} isReady={isComplete} />
-        <button
-          type="button"
-          class="small"
-          aria-pressed={isChart}
-          disabled={!isComplete || count === 0}
-          onClick={() => setChart(!isChart)}
-        >
-          Chart
-        </button>
-        <button
-          type="button"
-          class="small"
-          aria-pressed={isViewing}
-          disabled={!active}
-          onClick={() => setViewing(!isViewing)}
-        >
-          Value
-        </button>
+        <Toggle label="Chart" isOn={isChart} isDisabled={!isComplete || count === 0} onChange={setChart} />
+        <Toggle label="Value" isOn={isViewing} isDisabled={!active} onChange={setViewing} />
       </div>
       {isChart && <LazyChart rows={rows} count={count} at={at} />}
       <div class="rows-and-value">
@@ -81,17 +75,8 @@ export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
             {...(isComplete ? { onSort: sort } : {})}
             active={active}
             onActive={setActive}
-            onOpen={(place) => {
-              setActive(place);
-              setViewing(true);
-            }}
-            onKey={(event) => {
-              if (event.key === "Escape" && isViewing) {
-                setViewing(false);
-                return true;
-              }
-              return false;
-            }}
+            onOpen={open}
+            onKey={closeOnEscape}
           />
         )}
         {isViewing && active && (
