@@ -10,7 +10,8 @@ from tests.service import Service
 
 STATEMENTS = (
     "create table country (code text primary key, name text not null)",
-    "create table city (id int primary key, name text not null, country text references country, size int, facts jsonb)",
+    "create table city (id int primary key, name text not null, country text references country, size int, "
+    "facts jsonb)",
     "create table event (id bigint generated always as identity primary key, city_id int references city, note text)",
     "create view large as select * from city where size > 1000",
     "insert into country values ('de', 'Germany'), ('no', 'Norway')",
@@ -123,7 +124,9 @@ def test_edits_are_staged_shown_as_sql_and_applied_together(console: Console, ow
     staged.get_by_role("button", name="Apply").click()
     expect(page.get_by_text("4 edits applied.")).to_be_visible()
     expect(console.cell(0, 1)).to_have_text("It's new")
-    rows = sql.rows("select id, name, facts ->> 'n' from city where id in (1, 2, 3, 999) order by id", row_mode="arrays")
+    rows = sql.rows(
+        "select id, name, facts ->> 'n' from city where id in (1, 2, 3, 999) order by id", row_mode="arrays"
+    )
     assert rows == [[1, "It's new", "1"], [2, "City 2", "12345678901234567890"], [999, "Added", None]]
 
 
@@ -205,7 +208,9 @@ def test_the_structure_shows_a_statement_that_makes_the_table(console: Console, 
     assert sql.value("select count(*) from city") == 0
     console.go("Data")
     page.get_by_role("link", name="Diagram").click()
-    expect(page.get_by_role("group", name="Tables and foreign keys").get_by_role("link", name="country")).to_be_visible()
+    expect(
+        page.get_by_role("group", name="Tables and foreign keys").get_by_role("link", name="country")
+    ).to_be_visible()
 
 
 def test_a_csv_file_is_previewed_with_types_and_imported_whole(

@@ -95,9 +95,7 @@ def _find_faults(console: Console) -> list[str]:
     ]
 
 
-def test_axe_finds_nothing_serious_in_any_view_in_either_theme(
-    themed: tuple[str, Console], shop: Organization
-) -> None:
+def test_axe_finds_nothing_serious_in_any_view_in_either_theme(themed: tuple[str, Console], shop: Organization) -> None:
     theme, console = themed
     console.open()
     expect(console.page.get_by_label("API key")).to_be_visible()

@@ -1,5 +1,4 @@
 /** The rows of a result: grid, filter, chart, copies and files, and the value that is looked at. */
-import type { ComponentType } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { FORMATS, type Format, guessTable, writeBlob, writeText } from "../grid/files";
 import { Grid, type Place, type Sorting } from "../grid/grid";
@@ -7,12 +6,14 @@ import type { Rows } from "../grid/rows";
 import { csvLine, insertStatement, rowObject, valueText } from "../grid/values";
 import { type View, useView } from "../grid/view";
 import { Viewer } from "../grid/viewer";
+import { Lazy } from "../parts/lazy";
 import { Menu } from "../parts/menu";
 import { plural, saveFile } from "../parts/show";
-import { Empty, Waiting } from "../parts/states";
+import { Empty } from "../parts/states";
 import { copyText, tell } from "../parts/toast";
 import { Toggle } from "../parts/toggle";
-import type { ChartProps } from "./chart";
+
+const loadChart = async () => (await import("./chart")).Chart;
 
 interface RowsPaneProps {
   rows: Rows;
@@ -59,7 +60,7 @@ export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
         <Toggle label="Chart" isOn={isChart} isDisabled={!isComplete || count === 0} onChange={setChart} />
         <Toggle label="Value" isOn={isViewing} isDisabled={!active} onChange={setViewing} />
       </div>
-      {isChart && <LazyChart rows={rows} count={count} at={at} />}
+      {isChart && <Lazy load={loadChart} what="The chart" props={{ rows, count, at }} />}
       <div class="rows-and-value">
         {rows.count === 0 && isComplete ? (
           <Empty title="No rows">
@@ -191,12 +192,4 @@ function DownloadMenu({ rows, count, at, sql, isReady }: Shown & { isReady: bool
     run: () => void save(format),
   }));
   return <Menu label="Download" items={items} />;
-}
-
-function LazyChart(props: ChartProps) {
-  const [Chart, setChart] = useState<ComponentType<ChartProps> | null>(null);
-  useEffect(() => {
-    void import("./chart").then((loaded) => setChart(() => loaded.Chart));
-  }, []);
-  return Chart ? <Chart {...props} /> : <Waiting what="Loading the chart" />;
 }
