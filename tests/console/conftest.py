@@ -10,8 +10,8 @@ from tests.control import Organization, new_organization
 from tests.service import Service
 
 
-# While it is open, asyncio.run fails in this thread: so it lives no longer than the tests of this folder, and the service
-# is started before it.
+# While it is open, asyncio.run fails in this thread: so it lives no longer than the tests of this folder, and the
+# service is started before it.
 @pytest.fixture(scope="package")
 def browser(service: Service) -> Iterator[Browser]:
     chromium = find_chromium()

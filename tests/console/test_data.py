@@ -10,7 +10,8 @@ from tests.service import Service
 
 STATEMENTS = (
     "create table country (code text primary key, name text not null)",
-    "create table city (id int primary key, name text not null, country text references country, size int, facts jsonb)",
+    "create table city (id int primary key, name text not null, country text references country, size int, "
+    "facts jsonb)",
     "create table event (id bigint generated always as identity primary key, city_id int references city, note text)",
     "create view large as select * from city where size > 1000",
     "insert into country values ('de', 'Germany'), ('no', 'Norway')",

@@ -8,7 +8,15 @@ from tests.console.console import Console
 from tests.control import Organization
 
 IMAGE = "<img src=x onerror=hacked=1>"
-NAMES = (IMAGE, '"><script>hacked=1</script>', "javascript:hacked=1", "\u202eevil\u2066", "a'b\"c\\d", "../..", "%00#?&")
+NAMES = (
+    IMAGE,
+    '"><script>hacked=1</script>',
+    "javascript:hacked=1",
+    "\u202eevil\u2066",
+    "a'b\"c\\d",
+    "../..",
+    "%00#?&",
+)
 
 
 def _quote(name: str) -> str:
@@ -45,13 +53,21 @@ def test_names_and_values_are_text_everywhere(signed_in: Console, own: Organizat
 
 def test_errors_notices_results_and_links_are_text(signed_in: Console) -> None:
     page = signed_in.page
-    signed_in.run(f"""do $$ begin raise notice '%', '{IMAGE}'; raise exception using message = '{IMAGE}', hint = '{IMAGE}'; end $$""")
+    signed_in.run(
+        f"do $$ begin raise notice '%', '{IMAGE}'; raise exception using message = '{IMAGE}', hint = '{IMAGE}'; end $$"
+    )
     expect(signed_in.alert).to_contain_text(IMAGE)
     signed_in.run(f"""select '{IMAGE}' as "{IMAGE}", '{{"{IMAGE}": 1}}'::jsonb as doc""")
     expect(signed_in.cell(0, 0)).to_have_text(IMAGE)
     signed_in.cell(0, 1).dblclick()
     expect(page.locator(".viewer")).to_contain_text(IMAGE)
-    for link in (f"#/query?sql={quote(IMAGE)}", f"#/{quote(IMAGE)}", "#/data/%E0%A4%A/%", "#/data/public/x?where=[[1]]", "#code"):
+    for link in (
+        f"#/query?sql={quote(IMAGE)}",
+        f"#/{quote(IMAGE)}",
+        "#/data/%E0%A4%A/%",
+        "#/data/public/x?where=[[1]]",
+        "#code",
+    ):
         page.evaluate("hash => { location.hash = hash }", link)
         expect(page.locator("main")).not_to_be_empty()
     page.evaluate("location.hash = '#/query'")

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from urllib.parse import quote
 
 from playwright.sync_api import expect
 
@@ -11,7 +10,8 @@ from tests.control import Organization
 from tests.service import Service
 
 TABLE = "create table city (id int primary key, name text not null, size int, facts jsonb)"
-ROWS = """insert into city values (1, 'Berlin', 3700000, '{"rivers": ["Spree"]}'), (2, 'Oslo', null, null), (3, '', 5, '[]')"""
+ROWS = """insert into city values
+    (1, 'Berlin', 3700000, '{"rivers": ["Spree"]}'), (2, 'Oslo', null, null), (3, '', 5, '[]')"""
 
 
 def _make_cities(own: Organization) -> None:
@@ -92,7 +92,8 @@ def test_values_are_shown_by_their_kind(signed_in: Console) -> None:
     big = 12345678901234567890
     signed_in.run(
         f"select null as nothing, '' as empty, {big}::numeric as big, 9007199254740993 as long, "
-        """'{"a": {"b": [1, 2]}}'::jsonb as doc, array['x', null] as list, '\\x00ff41'::bytea as bytes, 'a\nb' as lines"""
+        """'{"a": {"b": [1, 2]}}'::jsonb as doc, array['x', null] as list, """
+        "'\\x00ff41'::bytea as bytes, 'a\nb' as lines"
     )
     for column, text in enumerate(["NULL", "empty", str(big), "9007199254740993"]):
         expect(signed_in.cell(0, column)).to_have_text(text)
@@ -138,7 +139,8 @@ def test_a_result_is_downloaded_as_a_file(signed_in: Console, own: Organization,
     signed_in.run("select id, name, size from city order by id")
     wanted = {
         "CSV": 'id,name,size\r\n1,Berlin,3700000\r\n2,Oslo,\r\n3,"",5\r\n',
-        "NDJSON": '{"id":1,"name":"Berlin","size":3700000}\n{"id":2,"name":"Oslo","size":null}\n{"id":3,"name":"","size":5}\n',
+        "NDJSON": '{"id":1,"name":"Berlin","size":3700000}\n{"id":2,"name":"Oslo","size":null}\n'
+        '{"id":3,"name":"","size":5}\n',
     }
     for name, text in wanted.items():
         signed_in.page.get_by_role("button", name="Download").click()
@@ -212,10 +214,7 @@ def test_a_query_is_a_link_that_shows_it_and_does_not_run_it(
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_text("Link copied.")).to_be_visible()
     link = signed_in.clipboard()
-    assert (
-        link
-        == f"{service.control_url}/console/#/query?sql={quote(chr(39), safe=chr(39)).join(['select%20', 'shared', '%20as%20word'])}"
-    )
+    assert link == f"{service.control_url}/console/#/query?sql=select%20'shared'%20as%20word"
     assert "svc_" not in link
     page.goto("about:blank")
     page.goto(link.replace("word", "other"))

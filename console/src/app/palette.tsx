@@ -27,6 +27,16 @@ function listAll(): Command[] {
   return [...commands.value, ...others, ...tables];
 }
 
+/** Return the commands that fit what was typed, the best first. */
+function findCommands(typed: string): Command[] {
+  const scored = listAll().map((command) => ({ command, score: scoreMatch(typed, command.title) }));
+  return scored
+    .filter((one) => one.score > 0)
+    .sort((a, b) => b.score - a.score)
+    .slice(0, SHOWN_MAX)
+    .map((one) => one.command);
+}
+
 export function Palette() {
   return useStore(isPaletteOpen) ? <PaletteDialog /> : null;
 }
@@ -35,14 +45,7 @@ function PaletteDialog() {
   const [typed, setTyped] = useState("");
   const [chosen, setChosen] = useState(0);
   const list = useRef<HTMLUListElement>(null);
-  const found = useMemo(() => {
-    const scored = listAll().map((command) => ({ command, score: scoreMatch(typed, command.title) }));
-    return scored
-      .filter((one) => one.score > 0)
-      .sort((a, b) => b.score - a.score)
-      .slice(0, SHOWN_MAX)
-      .map((one) => one.command);
-  }, [typed]);
+  const found = useMemo(() => findCommands(typed), [typed]);
   useEffect(() => {
     list.current?.children[chosen]?.scrollIntoView({ block: "nearest" });
   }, [chosen]);

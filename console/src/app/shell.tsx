@@ -5,7 +5,8 @@ import { asFailure, getConfig, makeFailure } from "../api/http";
 import { session } from "../api/session";
 import type { Scope } from "../api/types";
 import { Confirmations, Dialog } from "../parts/dialog";
-import { FailureBox, Waiting } from "../parts/states";
+import { Lazy } from "../parts/lazy";
+import { FailureBox } from "../parts/states";
 import { useStore } from "../parts/store";
 import { tell, Toasts } from "../parts/toast";
 import { loadSchema } from "../sql/schema";
@@ -168,7 +169,7 @@ function Frame() {
         </div>
       </header>
       <main id="main" tabIndex={0} class="main">
-        {page ? <LazyPage key={page.id} entry={page} /> : <NoPage />}
+        {page ? <Lazy key={page.id} load={page.load} what={page.title} props={{}} /> : <NoPage />}
       </main>
     </div>
   );
@@ -260,34 +261,6 @@ function Account() {
       </button>
     </div>
   );
-}
-
-function LazyPage({ entry }: { entry: PageEntry }) {
-  const [Page, setPage] = useState<ComponentType | null>(null);
-  const [failure, setFailure] = useState<ReturnType<typeof asFailure> | null>(null);
-  const load = () => {
-    setFailure(null);
-    entry.load().then(
-      (loaded) => setPage(() => loaded),
-      () => {
-        setFailure(
-          makeFailure(
-            "page_missing",
-            `The page ${entry.title} could not be loaded.`,
-            "Check the network, then try again.",
-          ),
-        );
-      },
-    );
-  };
-  useEffect(load, [entry]);
-  if (failure)
-    return (
-      <div class="page">
-        <FailureBox failure={failure} onRetry={load} />
-      </div>
-    );
-  return Page ? <Page /> : <Waiting what={`Loading ${entry.title}`} />;
 }
 
 function makeCommands(): Command[] {

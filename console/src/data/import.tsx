@@ -26,7 +26,60 @@ interface Target {
   isUsed: boolean;
 }
 
+/** Read a file, and guess a type for each of its columns. */
+async function readFile(file: File): Promise<{ csv: Csv; name: string; targets: Target[] }> {
+  if (file.size > FILE_BYTES_MAX) {
+    const hint = "Use the command line: tuplegate import reads files of any size.";
+    throw makeFailure("too_large", "The file is larger than 200 MB.", hint);
+  }
+  const text = await file.text();
+  const csv = parseCsv(text, guessSeparator(text));
+  if (csv.header.length === 0) throw makeFailure("empty_file", "The file is empty.");
+  const sample = csv.rows.slice(0, GUESSED_ROWS);
+  const targets = csv.header.map((title, at) => ({
+    name: columnName(title),
+    type: guessType(sample.map((row) => row[at] ?? null)),
+    isUsed: true,
+  }));
+  return { csv, name: columnName(file.name.replace(/\.[^.]*$/, "")), targets };
+}
+
 export function ImportView() {
+  if (session.allows("write")) return <ImportForm />;
+  const failure = makeFailure("forbidden", "Your key may only read.", "Sign in with a key that has the scope write.");
+  return (
+    <div class="page">
+      <FailureBox failure={failure} />
+    </div>
+  );
+}
+
+function FileDrop({ onFile }: { onFile: (file: File) => void }) {
+  const take = (files: FileList | null | undefined) => {
+    const file = files?.[0];
+    if (file) onFile(file);
+  };
+  return (
+    <label
+      class="drop"
+      onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => {
+        event.preventDefault();
+        take(event.dataTransfer?.files);
+      }}
+    >
+      <span>Choose a file, or drop it here. The first line has the names of the columns.</span>
+      <input
+        type="file"
+        accept=".csv,.tsv,.txt,text/csv"
+        aria-label="CSV file"
+        onChange={(event) => take(event.currentTarget.files)}
+      />
+    </label>
+  );
+}
+
+function ImportForm() {
   const [csv, setCsv] = useState<Csv | null>(null);
   const [name, setName] = useState("");
   const [targets, setTargets] = useState<Target[]>([]);
@@ -38,25 +91,10 @@ export function ImportView() {
   );
   const read = (file: File) =>
     run(async () => {
-      if (file.size > FILE_BYTES_MAX)
-        throw makeFailure(
-          "too_large",
-          "The file is larger than 200 MB.",
-          "Use the command line: tuplegate import reads files of any size.",
-        );
-      const text = await file.text();
-      const parsed = parseCsv(text, guessSeparator(text));
-      if (parsed.header.length === 0) throw makeFailure("empty_file", "The file is empty.");
-      const sample = parsed.rows.slice(0, GUESSED_ROWS);
-      setCsv(parsed);
-      setName(columnName(file.name.replace(/\.[^.]*$/, "")));
-      setTargets(
-        parsed.header.map((title, at) => ({
-          name: columnName(title),
-          type: guessType(sample.map((row) => row[at] ?? null)),
-          isUsed: true,
-        })),
-      );
+      const found = await readFile(file);
+      setCsv(found.csv);
+      setName(found.name);
+      setTargets(found.targets);
     });
   const start = () =>
     run(async () => {
@@ -70,39 +108,12 @@ export function ImportView() {
       await loadSchema();
       go(formatRoute("data", [existing?.schema ?? "public", existing?.name ?? name]));
     });
-  if (!session.allows("write"))
-    return (
-      <div class="page">
-        <FailureBox
-          failure={makeFailure("forbidden", "Your key may only read.", "Sign in with a key that has the scope write.")}
-        />
-      </div>
-    );
   return (
     <div class="page">
       <div class="page-head">
         <h1>Import a CSV file</h1>
       </div>
-      <label
-        class="drop"
-        onDragOver={(event) => event.preventDefault()}
-        onDrop={(event) => {
-          event.preventDefault();
-          const file = event.dataTransfer?.files[0];
-          if (file) void read(file);
-        }}
-      >
-        <span>Choose a file, or drop it here. The first line has the names of the columns.</span>
-        <input
-          type="file"
-          accept=".csv,.tsv,.txt,text/csv"
-          aria-label="CSV file"
-          onChange={(event) => {
-            const file = event.currentTarget.files?.[0];
-            if (file) void read(file);
-          }}
-        />
-      </label>
+      <FileDrop onFile={(file) => void read(file)} />
       {failure && <FailureBox failure={failure} />}
       {csv && (
         <>

@@ -1,8 +1,8 @@
 /** The data page: the schema as a tree, and a table's rows and structure. */
-import type { ComponentType } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { session } from "../api/session";
 import { formatRoute, type Route, route } from "../app/router";
+import { Lazy } from "../parts/lazy";
 import { formatBytes, formatCount } from "../parts/show";
 import { Empty, FailureBox, Waiting } from "../parts/states";
 import { ListTable } from "../parts/table";
@@ -106,17 +106,11 @@ function TableView({ table, at }: { table: Table; at: Route }) {
 }
 
 function Special({ known, view }: { known: Schema; view: string | null }) {
-  if (view === "diagram") return <Lazy load={async () => (await import("./diagram")).Diagram} what="the diagram" />;
-  if (view === "import") return <Lazy load={async () => (await import("./import")).ImportView} what="the import" />;
+  if (view === "diagram")
+    return <Lazy load={async () => (await import("./diagram")).Diagram} what="The diagram" props={{}} />;
+  if (view === "import")
+    return <Lazy load={async () => (await import("./import")).ImportView} what="The import" props={{}} />;
   return <TableList known={known} />;
-}
-
-function Lazy({ load, what }: { load: () => Promise<ComponentType>; what: string }) {
-  const [View, setView] = useState<ComponentType | null>(null);
-  useEffect(() => {
-    void load().then((loaded) => setView(() => loaded));
-  }, [what]);
-  return View ? <View /> : <Waiting what={`Loading ${what}`} />;
 }
 
 function TableList({ known }: { known: Schema }) {

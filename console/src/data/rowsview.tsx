@@ -1,23 +1,26 @@
 /** The rows of a table: pages by key, filters, foreign keys to follow, and edits that are staged. */
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { asFailure, type Failure } from "../api/http";
+import { useEffect, useState } from "preact/hooks";
+import { asFailure } from "../api/http";
 import { querySmall } from "../api/query";
 import { session } from "../api/session";
 import type { Row } from "../api/types";
 import { database } from "../app/database";
-import { formatRoute, go, replaceAddress } from "../app/router";
+import { formatRoute, replaceAddress } from "../app/router";
 import { CellValue, Grid, type Place } from "../grid/grid";
 import { Viewer } from "../grid/viewer";
 import { plural } from "../parts/show";
 import { Empty, FailureBox, useLoaded, Waiting } from "../parts/states";
 import { useStore } from "../parts/store";
 import { tell } from "../parts/toast";
-import { type ForeignKey, schema, type Table } from "../sql/schema";
+import { Toggle } from "../parts/toggle";
+import type { Table } from "../sql/schema";
 import { CellEditor } from "./celleditor";
-import { editsOf, idOf, readWhole, stageChange, stageDelete } from "./edits";
+import { editsOf, idOf, readWhole } from "./edits";
 import { Filters } from "./filters";
+import { Follow, LinkedValue } from "./follow";
 import { InsertDialog } from "./insert";
 import { buildPage, type Cursor, type FilterRule, isCut, keyOf, type Order, PAGE_ROWS, pagingOf } from "./pages";
+import { type RowEdits, useRowEdits } from "./rowedits";
 import { Staged } from "./staged";
 
 interface RowsViewProps {
@@ -142,90 +145,63 @@ interface TableGridProps {
   onOrder: (order: Order | null) => void;
 }
 
-interface Editing extends Place {
-  value: string | null;
-  isWhole: boolean;
-}
-
-/** What can be done with the rows that are shown, and what is staged for them. */
-function useRowEdits(table: Table, rows: Row[]) {
-  const from = useStore(database);
-  const store = editsOf(from, table);
-  const edits = useStore(store);
-  const [editing, setEditing] = useState<Editing | null>(null);
-  const [failure, setFailure] = useState<Failure | null>(null);
-  const key = keyOf(table);
-  const mayEdit = session.allows("write") && key.length > 0 && /table$/.test(table.kind);
-  const byId = useMemo(() => new Map(edits.map((edit) => [edit.id, edit])), [edits]);
-  const shownAt = (row: number, column: number) => (rows[row]?.[column] ?? null) as string | null;
-  const keyAt = (row: number) =>
-    key.map(
-      (name) =>
-        shownAt(
-          row,
-          table.columns.findIndex((column) => column.name === name),
-        ) ?? "",
-    );
-  const editAt = (row: number) => (key.length ? byId.get(idOf(keyAt(row))) : undefined);
-  const changeAt = (row: number, column: number) => {
-    const edit = editAt(row);
-    return edit?.kind === "update" ? edit.changes[table.columns[column]!.name] : undefined;
-  };
-  const valueAt = (row: number, column: number) => {
-    const change = changeAt(row, column);
-    return change ? change.value : shownAt(row, column);
-  };
-  useEffect(() => setEditing(null), [rows]);
-  const open = async (place: Place) => {
-    setFailure(null);
-    const shown = valueAt(place.row, place.column);
-    try {
-      const whole = isCut(shown)
-        ? await readWhole(table, keyAt(place.row), table.columns[place.column]!.name, from)
-        : shown;
-      setEditing({ ...place, value: whole as string | null, isWhole: isCut(shown) });
-    } catch (error) {
-      setFailure(asFailure(error));
-    }
-  };
-  const finish = (value: string | null) => {
-    const { row, column, isWhole, value: before } = editing!;
-    setEditing(null);
-    stageChange(store, keyAt(row), table.columns[column]!.name, {
-      old: isWhole ? before : shownAt(row, column),
-      isWhole,
-      value,
-    });
-    focusGrid();
-  };
-  const remove = (row: number) =>
-    stageDelete(
-      store,
-      keyAt(row),
-      table.columns.map((_, column) => shownAt(row, column)),
-    );
-  const leave = () => {
-    setEditing(null);
-    focusGrid();
-  };
-  return { store, edits, editing, failure, mayEdit, keyAt, editAt, changeAt, valueAt, open, finish, remove, leave };
-}
-
 function TableGrid({ table, rows, page, order, onOrder }: TableGridProps) {
   const work = useRowEdits(table, rows);
-  const { editing, mayEdit, valueAt, editAt } = work;
   const [active, setActive] = useState<Place | null>(null);
   const [isViewing, setViewing] = useState(false);
-  const [isInserting, setInserting] = useState(false);
   useEffect(() => {
     setActive(null);
     document.querySelector(".data-rows .grid")?.scrollTo(0, 0);
   }, [page]);
   const open = (place: Place) => {
     setActive(place);
-    if (mayEdit) void work.open(place);
+    if (work.mayEdit) void work.open(place);
     else setViewing(true);
   };
+  return (
+    <>
+      <div class="toolbar data-tools">
+        <EditTools table={table} work={work} active={active} />
+        <Toggle label="Value" isOn={isViewing} isDisabled={!active} onChange={setViewing} />
+        {active && <Follow table={table} row={rows[active.row]} column={active.column} />}
+      </div>
+      {work.failure && <FailureBox failure={work.failure} />}
+      {rows.length === 0 ? (
+        <Empty title="No rows here">
+          <p>Nothing fits the filters, or the table is empty. New row adds one, Import brings a CSV file.</p>
+        </Empty>
+      ) : (
+        <div class="rows-and-value">
+          <Grid
+            {...makeGridProps(table, rows, work)}
+            active={active}
+            onActive={setActive}
+            onOpen={open}
+            sorting={order && { column: placeOf(table, order.column), descending: order.descending }}
+            onSort={(column) => onOrder(nextOrder(order, table.columns[column]!.name))}
+          />
+          {isViewing && active && (
+            <TableViewer
+              table={table}
+              place={active}
+              value={work.valueAt(active.row, active.column)}
+              rowKey={work.keyAt(active.row)}
+              onClose={() => setViewing(false)}
+            />
+          )}
+        </div>
+      )}
+    </>
+  );
+}
+
+function placeOf(table: Table, name: string): number {
+  return table.columns.findIndex((column) => column.name === name);
+}
+
+/** Return how the grid shows the rows and their staged edits. */
+function makeGridProps(table: Table, rows: Row[], work: RowEdits) {
+  const { editing, valueAt, editAt } = work;
   const renderCell = (place: Place, value: Row[number]) =>
     editing?.row === place.row && editing.column === place.column ? (
       <CellEditor
@@ -239,89 +215,37 @@ function TableGrid({ table, rows, page, order, onOrder }: TableGridProps) {
         <CellValue value={value} />
       </LinkedValue>
     );
+  const removeOnDelete = (event: KeyboardEvent, place: Place) => {
+    const isRemoved = event.key === "Delete" && work.mayEdit;
+    if (isRemoved) work.remove(place.row);
+    return isRemoved;
+  };
+  return {
+    label: `Rows of ${table.name}`,
+    columns: gridColumns(table),
+    count: rows.length,
+    getRow: (row: number) => table.columns.map((_, column) => valueAt(row, column)),
+    renderCell,
+    onKey: removeOnDelete,
+    cellClass: (place: Place) => (work.changeAt(place.row, place.column) ? "changed" : ""),
+    rowClass: (row: number) => (editAt(row)?.kind === "delete" ? "deleted" : ""),
+  };
+}
+
+function EditTools({ table, work, active }: { table: Table; work: RowEdits; active: Place | null }) {
+  const [isInserting, setInserting] = useState(false);
+  if (!work.mayEdit) return <span class="faint">{whyReadOnly(table)}</span>;
   return (
     <>
-      <div class="toolbar data-tools">
-        {mayEdit ? (
-          <>
-            <button type="button" class="small" onClick={() => setInserting(true)}>
-              New row
-            </button>
-            <button type="button" class="small" disabled={!active} onClick={() => work.remove(active!.row)}>
-              {active && editAt(active.row)?.kind === "delete" ? "Keep the row" : "Delete the row"}
-            </button>
-          </>
-        ) : (
-          <span class="faint">{whyReadOnly(table)}</span>
-        )}
-        <button
-          type="button"
-          class="small"
-          disabled={!active}
-          aria-pressed={isViewing}
-          onClick={() => setViewing(!isViewing)}
-        >
-          Value
-        </button>
-        {active && <Follow table={table} row={rows[active.row]} column={active.column} />}
-      </div>
-      {work.failure && <FailureBox failure={work.failure} />}
-      {rows.length === 0 ? (
-        <Empty title="No rows here">
-          <p>
-            {mayEdit
-              ? "New row adds one, Import brings a CSV file."
-              : "Nothing fits the filters, or the table is empty."}
-          </p>
-        </Empty>
-      ) : (
-        <div class="rows-and-value">
-          <Grid
-            label={`Rows of ${table.name}`}
-            columns={gridColumns(table)}
-            count={rows.length}
-            getRow={(row) => table.columns.map((_, column) => valueAt(row, column))}
-            active={active}
-            onActive={setActive}
-            onOpen={open}
-            renderCell={renderCell}
-            sorting={
-              order
-                ? {
-                    column: table.columns.findIndex((column) => column.name === order.column),
-                    descending: order.descending,
-                  }
-                : null
-            }
-            onSort={(column) => onOrder(nextOrder(order, table.columns[column]!.name))}
-            onKey={(event, place) => {
-              if (event.key === "Delete" && mayEdit) {
-                work.remove(place.row);
-                return true;
-              }
-              return false;
-            }}
-            cellClass={(place) => (work.changeAt(place.row, place.column) ? "changed" : "")}
-            rowClass={(row) => (editAt(row)?.kind === "delete" ? "deleted" : "")}
-          />
-          {isViewing && active && (
-            <TableViewer
-              table={table}
-              place={active}
-              value={valueAt(active.row, active.column)}
-              rowKey={work.keyAt(active.row)}
-              onClose={() => setViewing(false)}
-            />
-          )}
-        </div>
-      )}
+      <button type="button" class="small" onClick={() => setInserting(true)}>
+        New row
+      </button>
+      <button type="button" class="small" disabled={!active} onClick={() => work.remove(active!.row)}>
+        {active && work.editAt(active.row)?.kind === "delete" ? "Keep the row" : "Delete the row"}
+      </button>
       {isInserting && <InsertDialog table={table} edits={work.store} onClose={() => setInserting(false)} />}
     </>
   );
-}
-
-function focusGrid(): void {
-  window.setTimeout(() => document.querySelector<HTMLElement>(".data-rows .grid")?.focus());
 }
 
 function whyReadOnly(table: Table): string {
@@ -385,77 +309,4 @@ function parseJson(text: string) {
   } catch {
     return text;
   }
-}
-
-function keysFrom(table: Table): ForeignKey[] {
-  return (schema.value?.foreignKeys ?? []).filter((key) => key.schema === table.schema && key.table === table.name);
-}
-
-function addressOf(key: ForeignKey, table: Table, row: Row): string | null {
-  const values = key.columns.map((name) => row[table.columns.findIndex((column) => column.name === name)] ?? null);
-  if (values.some((value) => value === null)) return null;
-  const rules = key.toColumns.map((name, at) => [name, "=", String(values[at])]);
-  return formatRoute("data", [key.toSchema, key.toTable], { where: JSON.stringify(rules) });
-}
-
-/** A value of a foreign key, with a link to the row that it names. */
-function LinkedValue({
-  table,
-  row,
-  column,
-  children,
-}: {
-  table: Table;
-  row: Row;
-  column: number;
-  children: preact.ComponentChildren;
-}) {
-  const key = keysFrom(table).find((one) => one.columns.includes(table.columns[column]!.name));
-  const address = key && addressOf(key, table, row);
-  if (!address) return <>{children}</>;
-  return (
-    <>
-      <a
-        class="follow"
-        href={address}
-        tabIndex={-1}
-        aria-label={`Row of ${key.toTable}`}
-        title={`Row of ${key.toTable}`}
-      >
-        ↗
-      </a>
-      {children}
-    </>
-  );
-}
-
-/** The rows that belong to the chosen one: those it names, and those that name it. */
-function Follow({ table, row, column }: { table: Table; row: Row | undefined; column: number }) {
-  if (!row) return null;
-  const name = table.columns[column]!.name;
-  const out = keysFrom(table)
-    .filter((key) => key.columns.includes(name))
-    .map((key) => ({ title: `→ ${key.toTable}`, address: addressOf(key, table, row) }));
-  const back = (schema.value?.foreignKeys ?? [])
-    .filter((key) => key.toSchema === table.schema && key.toTable === table.name)
-    .map((key) => {
-      const values = key.toColumns.map((one) => row[table.columns.findIndex((other) => other.name === one)] ?? null);
-      const rules = key.columns.map((one, at) => [one, "=", String(values[at])]);
-      return {
-        title: `← ${key.table}.${key.columns.join(", ")}`,
-        address: formatRoute("data", [key.schema, key.table], { where: JSON.stringify(rules) }),
-      };
-    });
-  return (
-    <>
-      {[...out, ...back]
-        .filter((one) => one.address)
-        .slice(0, 8)
-        .map((one) => (
-          <button type="button" class="small quiet" key={one.title} onClick={() => go(one.address!)}>
-            {one.title}
-          </button>
-        ))}
-    </>
-  );
 }

@@ -39,16 +39,18 @@ interface Structure {
   sizes: Row | undefined;
 }
 
+async function readStructure(table: Table, from: string | null): Promise<Structure> {
+  const name = [`${quoteAlways(table.schema)}.${quoteAlways(table.name)}`];
+  const [columns, indexes, constraints, sizes] = await Promise.all(
+    [COLUMNS, INDEXES, CONSTRAINTS, SIZES].map((sql) => querySmall(sql, name, from)),
+  );
+  return { columns: columns!.rows, indexes: indexes!.rows, constraints: constraints!.rows, sizes: sizes!.rows[0] };
+}
+
 export function StructureView({ table }: { table: Table }) {
   const from = useStore(database);
   const known = useStore(schema);
-  const loaded = useLoaded(async (): Promise<Structure> => {
-    const name = [`${quoteAlways(table.schema)}.${quoteAlways(table.name)}`];
-    const [columns, indexes, constraints, sizes] = await Promise.all(
-      [COLUMNS, INDEXES, CONSTRAINTS, SIZES].map((sql) => querySmall(sql, name, from)),
-    );
-    return { columns: columns!.rows, indexes: indexes!.rows, constraints: constraints!.rows, sizes: sizes!.rows[0] };
-  }, [table, from]);
+  const loaded = useLoaded(() => readStructure(table, from), [table, from]);
   const back = (known?.foreignKeys ?? []).filter((key) => key.toSchema === table.schema && key.toTable === table.name);
   return (
     <div class="structure">

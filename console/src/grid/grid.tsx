@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Row, Value } from "../api/types";
 import { copyText } from "../parts/toast";
 import { cellText, isNumeric, kindOf, valueText } from "./values";
-import { useVirtual, type Virtualized } from "./virtual";
+import { type ShownColumns, useColumns, useRows } from "./virtual";
 
 export const ROW_HEIGHT = 27;
 const NUMBER_WIDTH = 64;
@@ -48,22 +48,8 @@ export function Grid(props: GridProps) {
   const { columns, count, active } = props;
   const element = useRef<HTMLDivElement>(null);
   const [widths, setWidths] = useWidths(props);
-  const rows = useVirtual({
-    count,
-    element: () => element.current,
-    sizeOf: () => ROW_HEIGHT,
-    overscan: 8,
-    paddingStart: ROW_HEIGHT,
-  });
-  const cells = useVirtual({
-    count: columns.length,
-    element: () => element.current,
-    sizeOf: (index) => widths[index] ?? 100,
-    horizontal: true,
-    overscan: 2,
-    version: widths,
-    paddingStart: NUMBER_WIDTH,
-  });
+  const rows = useRows(() => element.current, count, ROW_HEIGHT, ROW_HEIGHT);
+  const cells = useColumns(() => element.current, widths, NUMBER_WIDTH);
   useEffect(() => {
     if (!active || !element.current?.contains(document.activeElement)) return;
     rows.scrollTo(active.row);
@@ -87,15 +73,8 @@ export function Grid(props: GridProps) {
     >
       <div class="grid-canvas" role="presentation" style={{ height: `${rows.size}px`, width: `${cells.size}px` }}>
         <Head props={props} cells={cells} widths={widths} setWidths={setWidths} />
-        {rows.items.map((item) => (
-          <GridRow
-            key={item.index}
-            id={id}
-            index={item.index}
-            top={rows.place(item.start)}
-            cells={cells}
-            props={props}
-          />
+        {Array.from({ length: Math.max(0, rows.end - rows.first) }, (_, at) => rows.first + at).map((index) => (
+          <GridRow key={index} id={id} index={index} top={rows.place(index)} cells={cells} props={props} />
         ))}
       </div>
     </div>
@@ -104,7 +83,7 @@ export function Grid(props: GridProps) {
 
 interface HeadProps {
   props: GridProps;
-  cells: Virtualized;
+  cells: ShownColumns;
   widths: number[];
   setWidths: (widths: number[]) => void;
 }
@@ -159,7 +138,7 @@ interface RowProps {
   id: string;
   index: number;
   top: number;
-  cells: Virtualized;
+  cells: ShownColumns;
   props: GridProps;
 }
 

@@ -1,4 +1,8 @@
-/** TanStack Virtual for Preact, and for more rows than a browser can scroll over. */
+/** Which rows and columns are seen: columns by TanStack Virtual, rows by their fixed height.
+ *
+ * TanStack keeps an object for each item, which for a million rows is more than the rows themselves take; and rows need
+ * what it does not have: more of them than a browser can scroll over.
+ */
 import {
   elementScroll,
   observeElementOffset,
@@ -6,82 +10,91 @@ import {
   type VirtualItem,
   Virtualizer,
 } from "@tanstack/virtual-core";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 /** Browsers do not lay out what is higher than about 17 million pixels; above this the scroll position is stretched. */
 const HEIGHT_MAX = 12_000_000;
+const OVERSCAN_ROWS = 8;
+const OVERSCAN_COLUMNS = 2;
 
-type Virtual = Virtualizer<HTMLElement, HTMLElement>;
+type Find = () => HTMLElement | null;
 
-export interface Virtualized {
+export interface ShownColumns {
   items: VirtualItem[];
   size: number;
   scrollTo: (index: number) => void;
-  /** Where an item of the whole list is drawn. */
-  place: (start: number) => number;
 }
 
-interface Options {
-  count: number;
-  element: () => HTMLElement | null;
-  sizeOf: (index: number) => number;
-  horizontal?: boolean;
-  overscan?: number;
-  /** Changes when sizes do. */
-  version?: unknown;
-  paddingStart?: number;
-}
-
-/** Return which items are to be drawn now. */
-export function useVirtual({
-  count,
-  element,
-  sizeOf,
-  horizontal = false,
-  overscan = 6,
-  version,
-  paddingStart = 0,
-}: Options): Virtualized {
+/** Return the columns that are seen. `start` is the width of what stays at the left; `widths` are those of all columns. */
+export function useColumns(element: Find, widths: number[], start: number): ShownColumns {
   const [, renderAgain] = useState({});
-  const total = useRef(0);
+  const makeOptions = () => ({
+    count: widths.length,
+    horizontal: true,
+    overscan: OVERSCAN_COLUMNS,
+    paddingStart: start,
+    scrollPaddingStart: start,
+    getScrollElement: element,
+    estimateSize: (index: number) => widths[index] ?? 100,
+    observeElementRect,
+    observeElementOffset,
+    scrollToFn: elementScroll,
+    onChange: () => renderAgain({}),
+    initialRect: { width: 800, height: 400 },
+  });
   const [virtual] = useState(() => new Virtualizer<HTMLElement, HTMLElement>(makeOptions()));
-
-  function ratio(): number {
-    const view = element()?.clientHeight ?? 0;
-    return !horizontal && total.current > HEIGHT_MAX ? (total.current - view) / (HEIGHT_MAX - view) : 1;
-  }
-
-  function makeOptions() {
-    return {
-      // What is scrolled to must not lie under the head or the row numbers, which stay in their place.
-      count,
-      horizontal,
-      overscan,
-      paddingStart,
-      scrollPaddingStart: paddingStart,
-      getScrollElement: element,
-      estimateSize: sizeOf,
-      observeElementRect,
-      observeElementOffset: (of: Virtual, tell: (offset: number, isScrolling: boolean) => void) =>
-        observeElementOffset(of, (offset, isScrolling) => tell(offset * ratio(), isScrolling)),
-      scrollToFn: (offset: number, options: { adjustments?: number; behavior?: ScrollBehavior }, of: Virtual) =>
-        elementScroll(offset / ratio(), options, of),
-      onChange: () => renderAgain({}),
-      initialRect: { width: 800, height: 400 },
-    };
-  }
-
   virtual.setOptions(makeOptions());
-  total.current = virtual.getTotalSize();
   useEffect(() => virtual._didMount(), [virtual]);
   useLayoutEffect(() => virtual._willUpdate());
-  useLayoutEffect(() => virtual.measure(), [virtual, version]);
-  const stretch = ratio();
-  const offset = virtual.scrollOffset ?? 0;
+  useLayoutEffect(() => virtual.measure(), [virtual, widths]);
   return {
     items: virtual.getVirtualItems(),
-    size: Math.min(total.current, horizontal ? Infinity : HEIGHT_MAX),
+    size: virtual.getTotalSize(),
     scrollTo: (index) => virtual.scrollToIndex(index, { align: "auto" }),
-    place: (start) => (stretch === 1 ? start : start - offset + offset / stretch),
+  };
+}
+
+export interface ShownRows {
+  first: number;
+  end: number;
+  /** Height of all rows, as far as it can be scrolled over. */
+  size: number;
+  /** Where a row is drawn. */
+  place: (row: number) => number;
+  scrollTo: (row: number) => void;
+}
+
+/** Return the rows that are seen. `start` is the height of what stays at the top. */
+export function useRows(element: Find, count: number, height: number, start: number): ShownRows {
+  const [seen, setSeen] = useState({ top: 0, view: 600 });
+  useEffect(() => {
+    const target = element();
+    if (!target) return undefined;
+    const look = () => setSeen({ top: target.scrollTop, view: target.clientHeight });
+    look();
+    const observer = new ResizeObserver(look);
+    observer.observe(target);
+    target.addEventListener("scroll", look, { passive: true });
+    return () => {
+      observer.disconnect();
+      target.removeEventListener("scroll", look);
+    };
+  }, []);
+  const whole = start + count * height;
+  const size = Math.min(whole, HEIGHT_MAX);
+  const stretch = whole > size ? (whole - seen.view) / (size - seen.view) : 1;
+  const offset = seen.top * stretch;
+  const scrollTo = (row: number) => {
+    const top = row * height;
+    const bottom = start + top + height;
+    const isSeen = top >= offset && bottom <= offset + seen.view;
+    if (!isSeen) element()?.scrollTo({ top: (top < offset ? top : bottom - seen.view) / stretch });
+  };
+  return {
+    first: Math.max(0, Math.floor((offset - start) / height) - OVERSCAN_ROWS),
+    end: Math.min(count, Math.ceil((offset + seen.view - start) / height) + OVERSCAN_ROWS),
+    size,
+    place: (row) => start + row * height - offset + seen.top,
+    scrollTo,
   };
 }

@@ -19,6 +19,16 @@ function placeList(list: HTMLElement, button: HTMLElement): void {
   list.style.left = `${Math.max(EDGE, Math.min(at.left, window.innerWidth - list.offsetWidth - EDGE))}px`;
 }
 
+/** Move to the item before or behind. */
+function moveFocus(event: KeyboardEvent, list: HTMLElement): void {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  const all = [...list.querySelectorAll<HTMLElement>("[role=menuitem]:not(:disabled)")];
+  const at = all.indexOf(document.activeElement as HTMLElement);
+  all[(at + step + all.length) % all.length]?.focus();
+}
+
 export function Menu({
   label,
   items,
@@ -39,28 +49,17 @@ export function Menu({
     const close = (event: Event) => {
       if (!event.composedPath().includes(element.current!)) setOpen(false);
     };
-    const closeAll = () => setOpen(false);
     window.addEventListener("pointerdown", close);
-    window.addEventListener("resize", closeAll);
-    return () => {
-      window.removeEventListener("pointerdown", close);
-      window.removeEventListener("resize", closeAll);
-    };
+    return () => window.removeEventListener("pointerdown", close);
   }, [isOpen]);
   const onKeyDown = (event: KeyboardEvent) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.key === "Escape" && isOpen) {
+    if (!isOpen) return;
+    if (event.key === "Escape") {
       event.stopPropagation();
-      setOpen(false);
       button.current?.focus();
-    } else if (event.key === "Tab") {
-      setOpen(false);
-    } else if (step && isOpen) {
-      event.preventDefault();
-      const all = [...list.current!.querySelectorAll<HTMLElement>("[role=menuitem]:not(:disabled)")];
-      const at = all.indexOf(document.activeElement as HTMLElement);
-      all[(at + step + all.length) % all.length]?.focus();
     }
+    if (event.key === "Escape" || event.key === "Tab") setOpen(false);
+    else moveFocus(event, list.current!);
   };
   return (
     <div class="menu" ref={element} onKeyDown={onKeyDown}>

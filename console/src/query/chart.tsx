@@ -11,7 +11,8 @@ import { Empty } from "../parts/states";
 import { useStore } from "../parts/store";
 
 const POINTS_MAX = 20_000;
-const HEIGHT = 260;
+const HEIGHT = 210;
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
 const COLORS = {
   light: ["#0c6f6a", "#b4541a", "#4b4fb8", "#8a2f72", "#5a6b00"],
   dark: ["#52d0c0", "#f0a35e", "#9aa0ff", "#e48ac6", "#b9cf4a"],
@@ -176,7 +177,7 @@ function makeOptions(
     width,
     height: HEIGHT,
     scales: { x: { time: isTime(rows.types[x]!) } },
-    axes: [across, axis],
+    axes: [across, { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => SHORT.format(tick)) }],
     series: [
       { label: rows.columns[x]! },
       ...ys.map((y, at) => {

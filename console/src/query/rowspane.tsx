@@ -1,5 +1,4 @@
 /** The rows of a result: grid, filter, chart, copies and files, and the value that is looked at. */
-import type { ComponentType } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { FORMATS, type Format, guessTable, writeBlob, writeText } from "../grid/files";
 import { Grid, type Place, type Sorting } from "../grid/grid";
@@ -7,11 +6,14 @@ import type { Rows } from "../grid/rows";
 import { csvLine, insertStatement, rowObject, valueText } from "../grid/values";
 import { type View, useView } from "../grid/view";
 import { Viewer } from "../grid/viewer";
+import { Lazy } from "../parts/lazy";
 import { Menu } from "../parts/menu";
 import { plural, saveFile } from "../parts/show";
-import { Empty, Waiting } from "../parts/states";
+import { Empty } from "../parts/states";
 import { copyText, tell } from "../parts/toast";
-import type { ChartProps } from "./chart";
+import { Toggle } from "../parts/toggle";
+
+const loadChart = async () => (await import("./chart")).Chart;
 
 interface RowsPaneProps {
   rows: Rows;
@@ -40,32 +42,25 @@ export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
     setActive(null);
   };
   const value = active && active.row < count ? (rows.get(at(active.row))[active.column] ?? null) : null;
+  const open = (place: Place) => {
+    setActive(place);
+    setViewing(true);
+  };
+  const closeOnEscape = (event: KeyboardEvent) => {
+    const isClosed = event.key === "Escape" && isViewing;
+    if (isClosed) setViewing(false);
+    return isClosed;
+  };
   return (
     <div class="rows-pane">
       <div class="toolbar">
         <Filter value={filter} onChange={setFilter} isReady={isComplete} view={view} count={count} total={rows.count} />
         <CopyMenu rows={rows} count={count} at={at} active={active} sql={sql} />
         <DownloadMenu rows={rows} count={count} at={at} sql={sql} isReady={isComplete} />
-        <button
-          type="button"
-          class="small"
-          aria-pressed={isChart}
-          disabled={!isComplete || count === 0}
-          onClick={() => setChart(!isChart)}
-        >
-          Chart
-        </button>
-        <button
-          type="button"
-          class="small"
-          aria-pressed={isViewing}
-          disabled={!active}
-          onClick={() => setViewing(!isViewing)}
-        >
-          Value
-        </button>
+        <Toggle label="Chart" isOn={isChart} isDisabled={!isComplete || count === 0} onChange={setChart} />
+        <Toggle label="Value" isOn={isViewing} isDisabled={!active} onChange={setViewing} />
       </div>
-      {isChart && <LazyChart rows={rows} count={count} at={at} />}
+      {isChart && <Lazy load={loadChart} what="The chart" props={{ rows, count, at }} />}
       <div class="rows-and-value">
         {rows.count === 0 && isComplete ? (
           <Empty title="No rows">
@@ -81,17 +76,8 @@ export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
             {...(isComplete ? { onSort: sort } : {})}
             active={active}
             onActive={setActive}
-            onOpen={(place) => {
-              setActive(place);
-              setViewing(true);
-            }}
-            onKey={(event) => {
-              if (event.key === "Escape" && isViewing) {
-                setViewing(false);
-                return true;
-              }
-              return false;
-            }}
+            onOpen={open}
+            onKey={closeOnEscape}
           />
         )}
         {isViewing && active && (
@@ -206,12 +192,4 @@ function DownloadMenu({ rows, count, at, sql, isReady }: Shown & { isReady: bool
     run: () => void save(format),
   }));
   return <Menu label="Download" items={items} />;
-}
-
-function LazyChart(props: ChartProps) {
-  const [Chart, setChart] = useState<ComponentType<ChartProps> | null>(null);
-  useEffect(() => {
-    void import("./chart").then((loaded) => setChart(() => loaded.Chart));
-  }, []);
-  return Chart ? <Chart {...props} /> : <Waiting what="Loading the chart" />;
 }
