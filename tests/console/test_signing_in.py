@@ -18,6 +18,17 @@ def test_a_key_is_exchanged_for_a_session_and_kept_nowhere(console: Console, own
     assert own.key not in console.page.content()
 
 
+def test_the_first_view_takes_at_most_300_kilobytes(console: Console, own: Organization) -> None:
+    console.sign_in(own.key)
+    expect(console.editor).to_be_visible()
+    sizes = console.page.evaluate(
+        "performance.getEntriesByType('resource').filter(one => one.name.includes('/console/'))"
+        ".map(one => [one.name, one.encodedBodySize])"
+    )
+    assert len(sizes) > 3
+    assert 0 < sum(size for _, size in sizes) < 300_000, sizes
+
+
 def test_a_page_that_is_loaded_again_is_still_signed_in(signed_in: Console) -> None:
     signed_in.page.reload()
     signed_in.run("select 42 as answer")
@@ -113,7 +124,7 @@ def test_a_key_without_admin_chooses_among_its_databases(console: Console, own: 
 
 
 def test_a_session_in_use_is_extended_and_an_idle_one_ends(browser: Browser) -> None:
-    with running_service("--session-lifetime-s", "6") as service, open_console(browser, service) as console:
+    with running_service("--session-lifetime-s", "4") as service, open_console(browser, service) as console:
         console.expected = ["401"]
         console.sign_in(service.key)
         kept = "JSON.parse(sessionStorage['tuplegate.session']).session.expires_at"
