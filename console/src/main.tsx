@@ -3,7 +3,7 @@ import { render } from "preact";
 import { asFailure, loadConfig } from "./api/http";
 import { session } from "./api/session";
 import { Shell } from "./app/shell";
-import { redeemCode } from "./app/signin";
+import { followCodes, redeemCode } from "./app/signin";
 import { followTheme } from "./app/theme";
 import { followSchema } from "./sql/schema";
 import "./styles/base.css";
@@ -20,6 +20,7 @@ async function start(): Promise<void> {
     await loadConfig();
     session.restore();
     problem = await redeemCode();
+    followCodes();
   } catch (error) {
     problem = asFailure(error).message;
   }

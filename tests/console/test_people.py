@@ -144,6 +144,7 @@ def test_the_first_minute_needs_no_mouse(console: Console, shop: Organization) -
     console.grid.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
+    expect(page.get_by_role("textbox", name="New value of name")).to_be_focused()
     page.keyboard.insert_text("Renamed")
     page.keyboard.press("Enter")
     expect(page.get_by_role("region", name="Staged edits")).to_contain_text("Renamed")

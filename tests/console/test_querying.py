@@ -200,7 +200,7 @@ def test_queries_are_formatted_saved_and_found_again(signed_in: Console) -> None
     expect(signed_in.cell(0, 1)).to_have_text("FROM x")
     page.get_by_role("button", name="New query").click()
     page.get_by_role("button", name="Saved", exact=True).click()
-    page.get_by_role("button", name="the first").click()
+    page.get_by_role("button", name="the first select").click()
     expect(page.get_by_role("tab", name="the first")).to_have_attribute("aria-selected", "true")
     page.get_by_role("button", name="History").click()
     expect(page.get_by_role("dialog", name="History")).to_contain_text("1 row")
@@ -248,4 +248,21 @@ def test_a_lost_connection_is_told_and_what_came_is_kept(signed_in: Console) -> 
     page.context.set_offline(False)
     signed_in.editor.click()
     signed_in.run()
+    expect(signed_in.cell(0, 0)).to_have_text("1")
+
+
+def test_on_a_slow_connection_rows_are_counted_as_they_come_and_can_be_cancelled(signed_in: Console) -> None:
+    page = signed_in.page
+    network = page.context.new_cdp_session(page)
+    network.send("Network.enable")
+    slow = {"offline": False, "latency": 50, "downloadThroughput": 60_000, "uploadThroughput": 60_000}
+    network.send("Network.emulateNetworkConditions", slow)
+    signed_in.write("select n, repeat('x', 100) as x from generate_series(1, 100000) n")
+    page.keyboard.press("ControlOrMeta+Enter")
+    expect(page.locator(".status.running")).to_contain_text("rows, ")
+    expect(signed_in.cell(0, 0)).to_have_text("1")
+    page.keyboard.insert_text(" -- still typing")
+    expect(signed_in.editor).to_contain_text("still typing")
+    page.get_by_role("button", name="Cancel").first.click()
+    expect(signed_in.status).to_contain_text("Cancelled")
     expect(signed_in.cell(0, 0)).to_have_text("1")

@@ -85,6 +85,22 @@ def test_a_one_time_code_signs_in_once_and_leaves_the_address(console: Console, 
     expect(console.page.get_by_label("API key")).to_be_visible()
 
 
+def test_a_code_of_somebody_else_does_not_replace_a_session_unasked(
+    signed_in: Console, own: Organization, other: Organization
+) -> None:
+    page = signed_in.page
+    expect(page.get_by_text(f"Signed in to {own.name}")).to_be_visible()
+    url = other.control.post("/v1/console/codes")["url"]
+    for choice, name in (("Stay signed in", own.name), ("Use the code", other.name)):
+        page.goto(url)
+        dialog = page.get_by_role("dialog", name="Sign in as another?")
+        expect(dialog).to_contain_text(f"You are signed in to {own.name}.")
+        assert "svc_c_" not in page.url
+        dialog.get_by_role("button", name=choice).click()
+        expect(dialog).to_have_count(0)
+        expect(page.get_by_text(f"Signed in to {name}")).to_be_visible()
+
+
 def test_a_key_without_admin_chooses_among_its_databases(console: Console, own: Organization) -> None:
     own.control.post("/v1/databases", {"name": "second"})
     own.control.sql(database="second")("create table only_here as select 7 as n")

@@ -11,10 +11,10 @@ import { useStore } from "../parts/store";
 import { tell, Toasts } from "../parts/toast";
 import { loadSchema } from "../sql/schema";
 import { type Command, isHelpOpen, isPaletteOpen, useCommands } from "./commands";
-import { chooseDatabase, database, databases, findDatabases } from "./database";
+import { database, databases, findDatabases, organization } from "./database";
 import { Help, Palette } from "./palette";
 import { formatRoute, go, route } from "./router";
-import { KeyForm, Mark, SignIn } from "./signin";
+import { CodeDialog, KeyForm, Mark, SignIn } from "./signin";
 import { type Theme, theme } from "./theme";
 
 interface PageEntry {
@@ -103,6 +103,7 @@ export function Shell({ problem }: { problem: string | null }) {
       <Palette />
       <Help />
       <Confirmations />
+      <CodeDialog />
       {!current && ended === "expired" && <SignInAgain />}
       <Toasts />
     </>
@@ -210,27 +211,16 @@ function Navigation({ page }: { page: string }) {
 function DatabasePicker() {
   const chosen = useStore(database);
   const names = useStore(databases);
-  const bound = useStore(session.current)?.database;
-  const choose = (name: string) =>
-    chooseDatabase(name).catch((error: unknown) => tell(asFailure(error).message, "failed"));
-  if (names.length === 0 && !bound) {
-    return (
-      <label class="field picker">
-        <span>Database</span>
-        <input
-          class="mono"
-          placeholder="the default"
-          value={chosen ?? ""}
-          onChange={(event) => void choose(event.currentTarget.value.trim())}
-        />
-      </label>
-    );
-  }
+  const isBound = !!useStore(session.current)?.database;
   return (
     <label class="field picker">
       <span>Database</span>
-      <select value={chosen ?? ""} disabled={!!bound} onChange={(event) => database.set(event.currentTarget.value)}>
-        {(bound ? [bound] : names).map((name) => (
+      <select
+        value={chosen ?? ""}
+        disabled={isBound || names.length === 0}
+        onChange={(event) => database.set(event.currentTarget.value)}
+      >
+        {names.map((name) => (
           <option key={name} value={name}>
             {name}
           </option>
@@ -254,6 +244,8 @@ function Account() {
         </select>
       </label>
       <p class="faint">
+        Signed in to <b>{useStore(organization)}</b>
+        <br />
         {own?.scopes.join(", ")} · v{getConfig().version}
       </p>
       <button type="button" class="quiet" onClick={() => void session.signOut()}>

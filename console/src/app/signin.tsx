@@ -3,8 +3,10 @@ import { useState } from "preact/hooks";
 import { asFailure } from "../api/http";
 import { session } from "../api/session";
 import { formatRoute, parseRoute, replaceAddress, route } from "./router";
-import { useWork } from "../parts/dialog";
+import { Dialog, useWork } from "../parts/dialog";
 import { FailureBox } from "../parts/states";
+import { Store, useStore } from "../parts/store";
+import { organization } from "./database";
 
 export function KeyForm({ action = "Sign in" }: { action?: string }) {
   const [key, setKey] = useState("");
@@ -79,16 +81,59 @@ export function Mark() {
   );
 }
 
+/** A code that came while somebody was signed in: a link of others must not replace their session unasked. */
+const offeredCode = new Store<string | null>(null);
+
 /** Take a one-time code from the address, remove it there, and open its session. Return what went wrong. */
 export async function redeemCode(): Promise<string | null> {
   const match = /^#code=([^&]+)/.exec(location.hash);
   if (!match?.[1]) return null;
   replaceAddress(formatRoute("query"));
   route.set(parseRoute(location.hash));
+  const code = decodeURIComponent(match[1]);
+  if (session.current.value) {
+    offeredCode.set(code);
+    return null;
+  }
   try {
-    await session.openWithCode(decodeURIComponent(match[1]));
+    await session.openWithCode(code);
     return null;
   } catch (error) {
     return asFailure(error).message;
   }
+}
+
+/** Also take a code that comes while the page is open. */
+export function followCodes(): void {
+  window.addEventListener("hashchange", () => void redeemCode());
+}
+
+export function CodeDialog() {
+  const code = useStore(offeredCode);
+  const name = useStore(organization);
+  const { failure, isBusy, run } = useWork();
+  if (!code) return null;
+  const stay = () => offeredCode.set(null);
+  const change = () =>
+    run(async () => {
+      await session.openWithCode(code);
+      stay();
+    });
+  return (
+    <Dialog title="Sign in as another?" onClose={stay}>
+      <p>
+        The link that you followed has a code to sign in with. You are signed in to <b>{name}</b>. Go on only if the
+        code is yours: what you do then is done in the organization of whoever made it.
+      </p>
+      {failure && <FailureBox failure={failure} />}
+      <footer class="form-foot">
+        <button type="button" class="primary" onClick={stay}>
+          Stay signed in
+        </button>
+        <button type="button" disabled={isBusy} onClick={() => void change()}>
+          Use the code
+        </button>
+      </footer>
+    </Dialog>
+  );
 }

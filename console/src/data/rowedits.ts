@@ -47,11 +47,13 @@ export function useRowEdits(table: Table, rows: Row[]) {
   const open = async (place: Place) => {
     setFailure(null);
     const shown = valueAt(place.row, place.column);
+    if (!isCut(shown)) {
+      setEditing({ ...place, value: shown, isWhole: false });
+      return;
+    }
     try {
-      const whole = isCut(shown)
-        ? await readWhole(table, keyAt(place.row), table.columns[place.column]!.name, from)
-        : shown;
-      setEditing({ ...place, value: whole as string | null, isWhole: isCut(shown) });
+      const whole = await readWhole(table, keyAt(place.row), table.columns[place.column]!.name, from);
+      setEditing({ ...place, value: whole as string | null, isWhole: true });
     } catch (error) {
       setFailure(asFailure(error));
     }
