@@ -1,4 +1,4 @@
-# make serve | test | test-long | check | compile | bench | bench-peers | bench-growth | bench-tenancy | bench-import
+# make serve | test | test-long | check | compile | console | console-picture | bench | bench-peers | bench-growth | bench-tenancy | bench-import
 # | bench-move | bench-processes | bench-profile | torture | attack | failover | install
 
 PYTHON ?= python3
@@ -20,11 +20,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILED := build/compiled
 IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve compile test test-long check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-processes bench-profile torture attack failover clean requirements requirements-peers
+.PHONY: install install-dev serve compile console console-picture try-console test test-long check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-processes bench-profile torture attack failover clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
-install-dev: $(VENV)/dev.stamp
+install-dev: $(VENV)/dev.stamp try-console
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tuplegate needs Python 3.11 or newer; set PYTHON=")'
@@ -40,8 +40,20 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/serve.stamp
 	$(PIP) install --require-hashes -r requirements/dev.txt
 	touch $@
 
-serve: $(VENV)/serve.stamp
+serve: $(VENV)/serve.stamp try-console
 	@$(IF_COMPILED) exec $(BIN)/python -m tuplegate serve $(ARGS)
+
+# The files of the console, where its sources have changed. It needs npm's packages, and Node.js or the wheel of it.
+console: $(VENV)/serve.stamp
+	$(BIN)/python tools/console.py
+
+# The same, but the service is started without it, and tested without its pages, where that is not possible.
+try-console: $(VENV)/serve.stamp
+	@$(BIN)/python tools/console.py --if-possible
+
+# The picture in the README, by the tests of the pages. Needs Chromium (Debian: chromium).
+console-picture: $(VENV)/dev.stamp console
+	TUPLEGATE_CONSOLE_PICTURE=$(CURDIR)/docs/console.png $(PYTEST) --numprocesses 0 tests/console -k picture
 
 # One and a half times as many requests a second, where there is a C compiler.
 compile: $(COMPILED)/stamp
@@ -52,13 +64,13 @@ $(COMPILED)/stamp: $(shell find src -name '*.py' -o -name '*.pyx') tools/compile
 
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
-test: $(VENV)/dev.stamp
+test: $(VENV)/dev.stamp try-console
 	$(PYTEST) $(ARGS)
 
 # Faults, the compiled package, engines of one's own, browsers: each file says what it needs, and is skipped without it.
 # Their data is on the disk, as that of a service is.
 test-long: export TUPLEGATE_TEST_DIR ?= /tmp
-test-long: $(VENV)/dev.stamp $(FAILOVER)/stamp
+test-long: $(VENV)/dev.stamp $(FAILOVER)/stamp try-console
 	$(PYTEST) tests/long $(ARGS)
 
 check: $(VENV)/dev.stamp
@@ -69,6 +81,7 @@ check: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python tools/sync_client.py --check
 	$(BIN)/python tools/javascript_types.py --check
+	$(BIN)/python tools/console.py --check --if-possible
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
@@ -136,6 +149,8 @@ requirements:
 	  --no-header --upgrade tests/generators/python/requirements.in -o tests/generators/python/requirements.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --no-header --upgrade requirements/failover.in -o requirements/failover.txt
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --upgrade requirements/console.in -o requirements/console.txt
 
 clean:
-	rm -rf $(VENV) $(FAILOVER) build .peers .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FAILOVER) build .peers console/node_modules src/tuplegate/console/built .mypy_cache .ruff_cache .hypothesis

@@ -101,6 +101,7 @@ HOT = (
     "metrics/cells",
     "protocol/statements",
 )
+BUILT = Path("tuplegate/console/built")
 CYTHON = "tuplegate.engine.libpq.row_bytes"
 
 
@@ -126,9 +127,9 @@ def compile_to(target: Path, optimization: str) -> None:
     build.build_lib, build.build_temp = str(work / "package"), str(work / "objects")
     build.ensure_finalized()
     build.run()
-    shutil.copytree(
-        SOURCE, work / "package", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-    )
+    left_out = shutil.ignore_patterns("__pycache__", "*.egg-info", BUILT.name)
+    shutil.copytree(SOURCE, work / "package", dirs_exist_ok=True, ignore=left_out)
+    (work / "package" / BUILT).symlink_to(SOURCE / BUILT)  # the console is built by itself, later too
     shutil.rmtree(target, ignore_errors=True)
     (work / "package").rename(target)
     shutil.rmtree(work)

@@ -27,6 +27,7 @@ from tuplegate.engine.bundled.server import BundledServer
 from tuplegate.engine.opening import SharedEngine, find_owner, owner_of, share_engine
 from tuplegate.engine.port import FIRST_ENGINE, BadUrl, EngineFailure, EngineOwner, EngineRefused
 from tuplegate.further_engines import EnginePreparation, read_engines
+from tuplegate.http.origins import Origin
 from tuplegate.http.tls import TlsFiles, fingerprint
 from tuplegate.installation import Installed, install, show_first_key
 from tuplegate.open_files import WantedFiles, raise_limit
@@ -81,7 +82,8 @@ def serve(settings: Settings) -> None:
         supervisor.start_workers()
         if tls is not None:
             signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
-        announce = partial(_announce, sockets, tls, is_self_signed=bool(settings.tls))
+        console = edge.addresses["control"] if "control" in sockets else None
+        announce = partial(_announce, sockets, tls, console, is_self_signed=bool(settings.tls))
         if installed.has_key:
             announce(None)
         else:
@@ -194,10 +196,20 @@ def _check_traces(settings: Settings) -> None:
 
 
 def _announce(
-    sockets: dict[str, socket.socket], tls: TlsFiles | None, key: Token | None, *, is_self_signed: bool
+    sockets: dict[str, socket.socket],
+    tls: TlsFiles | None,
+    console: Origin | None,
+    key: Token | None,
+    *,
+    is_self_signed: bool,
 ) -> bool:
-    """Print one `name: value` a line, for people and for scripts. Return whether somebody could read it."""
+    """Print one `name: value` a line, for people and for scripts. Return whether somebody could read it.
+
+    `console` is the address that its page must come from, which is not the one that is bound where a proxy is in front.
+    """
     addresses = {p: find_address(sock, with_tls=tls is not None and p != "metrics") for p, sock in sockets.items()}
+    if console is not None:
+        addresses["console"] = f"{console}/console"
     trust = f" --cacert {tls.certificate}" if tls is not None and is_self_signed else ""
     lines = [f"{plane}: {address}" for plane, address in addresses.items()]
     if tls is not None and is_self_signed:

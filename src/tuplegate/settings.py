@@ -83,6 +83,7 @@ class Settings:
     cors_origins: str = _define(
         "", "Further origins whose pages may call data and control plane, separated by commas; * for all."
     )
+    console_dir: str = _define("", "Directory of the console's built files, if not those that the package has.")
 
     workers: int = _define(
         1, "Processes that answer requests, about one for every core or two.", at_least=1, at_most=64

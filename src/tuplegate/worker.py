@@ -28,6 +28,7 @@ from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.schema import Installation, find_installation
+from tuplegate.console.routes import ConsoleRoutes
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
 from tuplegate.control_plane.routes import build_control_routes
 from tuplegate.data_plane.interactive.handover import Doors, Handover, Holder
@@ -66,8 +67,6 @@ _UPSTREAM_IDLE_S = 20.0
 _NODE_BEAT_S = 1.5
 CONTROL_BODY_MAX: Final = 64 * 1024
 """Bytes of a request to the control plane: what it takes is short, and is read in one piece."""
-_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound to it here
-"""Hosts of addresses that are bound, but that nobody else can reach a plane by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +278,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     catalog, databases, lifecycle = services.catalog, services.databases, services.lifecycle
     memory, traces = services.memory, services.traces
     streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
-    known = {name: str(origin) for name, origin in given.addresses.items() if origin.host not in _EVERYWHERE}
+    known = {name: str(origin) for name, origin in given.addresses.items() if not origin.is_everywhere}
     data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
         list_data_routes(
             engine,
@@ -295,9 +294,19 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     mover = Mover(catalog, databases, engine, lifecycle)
     control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(
         build_control_routes(
-            catalog, engine, identities, lifecycle, mover, databases, settings, services.tiers, metrics
+            catalog,
+            engine,
+            identities,
+            lifecycle,
+            mover,
+            databases,
+            settings,
+            services.tiers,
+            metrics,
+            given.addresses.get("control"),
         )
     )
+    control |= ConsoleRoutes(settings.console_dir, given.addresses).table  # described to nobody: see there
     handlers: dict[str, Handler] = {
         "data": Plane(
             data,
@@ -369,7 +378,7 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
 
 def _find_own_url(given: WorkerInput) -> str:
     origin = given.addresses.get("data")
-    return "" if origin is None or origin.host in _EVERYWHERE else str(origin)
+    return "" if origin is None or origin.is_everywhere else str(origin)
 
 
 async def _tell_node(catalog: Catalog, node: int, url: str) -> None:
@@ -385,8 +394,8 @@ async def _tell_node(catalog: Catalog, node: int, url: str) -> None:
 async def _start_servers(
     given: WorkerInput, services: _Services, handlers: Mapping[str, Handler], tls: TlsContext | None
 ) -> list[HttpServer]:
-    metrics, rota = services.metrics, Rota()
-    cors = {plane: CorsPolicy(given.cors_origins) for plane in {"data", "control"} & set(given.sockets)}
+    metrics, rota, control = services.metrics, Rota(), given.addresses.get("control")
+    cors = {plane: CorsPolicy(given.cors_origins, control) for plane in {"data", "control"} & set(given.sockets)}
     metrics.cors.update(cors)
     servers = []
     for name, sock in given.sockets.items():

@@ -74,6 +74,17 @@ def test_sessions_begin_and_end(service: Service, command: Command, tmp_path: Pa
     assert command("session", "show").code == 4, "a key is no session"
 
 
+def test_open_sessions_are_listed_and_ended(service: Service, command: Command, tmp_path: Path) -> None:
+    """With the id of the key that each belongs to."""
+    opened = command("session", "login", "--scope", "read").lines[0]
+    [listed] = [one for one in command("session", "list").lines if one["id"] == opened["id"]]
+    assert (listed["scopes"], listed["current"]) == (["read"], False)
+    assert listed["key"]
+    assert command("session", "end", opened["id"]).code == 0
+    assert Command(service, tmp_path, TUPLEGATE_API_KEY=opened["token"])("session", "show").code == 4
+    assert command("session", "end", opened["id"]).code == 6
+
+
 def test_a_session_can_be_for_one_database(service: Service, command: Command, tmp_path: Path) -> None:
     """Its statements go there without naming it."""
     command("database", "create", "session_db")

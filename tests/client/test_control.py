@@ -29,6 +29,28 @@ def test_a_session_is_opened_refreshed_and_ended(service: Service) -> None:
         assert client.databases.list()
 
 
+def test_open_sessions_are_listed_and_ended(service: Service, database: Client) -> None:
+    """By an admin; the list says whose each is, and which one asks."""
+    with Client(service.url, service.key, control_url=service.control_url) as client:
+        opened = client.login()
+        [own] = [one for one in client.sessions.list() if one.current]
+        assert own.id == opened.id
+        assert own.key in {key.id for key in database.keys.list()}
+        database.sessions.end(opened.id)
+        with pytest.raises(Unauthenticated):
+            client.who_am_i()
+    with pytest.raises(NotFound):
+        database.sessions.end(opened.id)
+
+
+def test_a_code_opens_a_session_in_the_console(service: Service, database: Client) -> None:
+    """It is shown once, and not in a repr."""
+    made = database.console_code(scopes=["read"], database="main")
+    assert made.url == f"{service.control_url}/console/#code={made.code}"
+    assert made.expires_at is not None
+    assert made.code not in repr(made)
+
+
 def test_databases_are_made_cloned_changed_and_deleted(service: Service, database: Client) -> None:
     """Each with its own data."""
     made = database.databases.create("client-source")

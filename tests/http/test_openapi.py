@@ -183,6 +183,10 @@ def test_every_route_of_the_control_plane_succeeds_as_described(caller: Caller, 
     walk("GET", "/v1/session", token=session)
     walk("POST", "/v1/session/refresh", token=session)
     walk("DELETE", "/v1/session", token=session)
+    code = walk("POST", "/v1/console/codes", body={"scopes": ["read"]})["code"]
+    opened = walk("POST", "/v1/console/sessions", body={"code": code})
+    walk("GET", "/v1/sessions", query={"limit": 1})
+    walk("DELETE", "/v1/sessions/{id}", path_parameters={"id": opened["session"]["id"]})
 
     organization = walk("POST", "/v1/organizations", body={"name": "walked", "tier": "unlimited"})
     one: dict[str, Any] = {"path_parameters": {"id": organization["id"]}}

@@ -32,7 +32,7 @@ def test_a_new_organization_comes_with_a_database_and_a_key(operator: Control) -
 def test_everybody_sees_their_own_organization(control: Control, organization: Organization) -> None:
     """With its tier and its limits; a key that only reads does, too."""
     own = control.get("/v1/organization")
-    assert set(own) == RECORD | {"success", "limits"}
+    assert set(own) == RECORD | {"success", "limits", "databases"}
     assert (own["id"], own["name"], own["tier"]) == (organization.id, organization.name, "unlimited")
     assert own["limits"]["rate"] == {"requests": None, "window_seconds": 60}
     assert own["limits"]["statement_timeout_ms"] == 30_000

@@ -15,5 +15,5 @@ def test_a_select_gives_columns_types_rows_and_timings(sql: Sql) -> None:
 
 def test_the_first_start_prints_address_key_and_a_line_to_paste(service: Service) -> None:
     """One `name: value` a line, for a person and for a script."""
-    assert [line.split(": ")[0] for line in service.output] == ["data", "alias", "control", "key", "try"]
+    assert [line.split(": ")[0] for line in service.output] == ["data", "alias", "control", "console", "key", "try"]
     assert service.key.startswith("svc_k_")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.control import Control, Organization, error_of, wait_until
+from tests.control import Control, Organization, error_of, new_organization, wait_until
 from tests.service import Service, running_service
 
 DAY = timedelta(hours=24)
@@ -274,3 +274,74 @@ def test_a_cap_bounds_what_refreshes_add_up_to(hasty: Service) -> None:
     created = time_of(made["session"]["created_at"])
     ends = [time_of(session.post("/v1/session/refresh", status=200)["expires_at"]) for _ in range(3)]
     assert ends == [created + timedelta(seconds=4), created + timedelta(seconds=5), created + timedelta(seconds=5)]
+
+
+# -- those of the organization -----------------------------------------------------------------------------------
+
+
+def listed(control: Control) -> dict[str, dict[str, Any]]:
+    return {one["id"]: one for one in control.all("/v1/sessions", limit=2)}
+
+
+def test_an_admin_sees_the_sessions_that_are_open(service: Service) -> None:
+    """With the key of each, and which one is asking; those that have ended are not there."""
+    control = new_organization(service).control
+    key = control.post("/v1/keys", {"name": "k", "scopes": ["read"]})
+    assert listed(control) == {}
+    own, narrow = control.post("/v1/session"), control.post("/v1/session", {"scopes": ["read"], "database": "main"})
+    of_key = control.with_token(key["key"]).post("/v1/session")
+    short = control.post("/v1/session", {"expires_in": 1})["session"]["id"]
+    gone = login(control)
+    gone.delete("/v1/session")
+    wait_until(lambda: short not in listed(control))
+    seen = listed(control.with_token(own["token"]))
+    assert list(seen) == [made["session"]["id"] for made in (own, narrow, of_key)], "in the order of their making"
+    assert [one["current"] for one in seen.values()] == [True, False, False]
+    first, second, third = seen.values()
+    assert first["key"] == second["key"] != third["key"] == key["id"]
+    for made, one in ((own, first), (narrow, second), (of_key, third)):
+        assert {name: value for name, value in one.items() if name not in ("key", "current")} == made["session"]
+    control.with_token(key["key"]).refused(403, "forbidden", "GET", "/v1/sessions")
+
+
+def test_an_admin_ends_the_session_of_another(control: Control) -> None:
+    """At once, on both planes, once; the audit has it."""
+    session = login(control)
+    sql = session.sql()
+    assert sql.value("select 1") == 1
+    id = session.get("/v1/session")["session"]["id"]
+    assert control.delete(f"/v1/sessions/{id}") == {"success": True, "state": "destroyed"}
+    error_of(sql.answer("select 1"), 401, "unauthenticated")
+    control.refused(404, "not_found", "DELETE", f"/v1/sessions/{id}")
+    entry = control.get("/v1/audit", limit=1)["items"][0]
+    assert (entry["action"], entry["subject"], entry["session"]) == ("session.destroy", id, None)
+
+
+def test_sessions_of_others_are_not_there(service: Service, operator: Control, control: Control) -> None:
+    """Of another organization, or of another database for a token of one; and nobody ends one that may do more."""
+    foreign = operator.post("/v1/session")["session"]["id"]
+    assert foreign not in listed(control)
+    control.refused(404, "not_found", "DELETE", f"/v1/sessions/{foreign}")
+    control.post("/v1/databases", {"name": "fenced"})
+    bound = control.with_token(
+        control.post("/v1/keys", {"name": "k", "scopes": ["admin"], "database": "fenced"})["key"]
+    )
+    inside = bound.post("/v1/session")["session"]["id"]
+    outside = control.post("/v1/session")["session"]["id"]
+    assert set(listed(bound)) == {inside}
+    bound.refused(404, "not_found", "DELETE", f"/v1/sessions/{outside}")
+    assert {inside, outside} <= set(listed(control))
+    admin = operator.with_token(operator.post("/v1/keys", {"name": "k", "scopes": ["admin"]})["key"])
+    admin.refused(403, "forbidden", "DELETE", f"/v1/sessions/{foreign}")
+    assert operator.delete(f"/v1/sessions/{foreign}")["state"] == "destroyed"
+
+
+def test_every_token_learns_the_names_of_its_databases(control: Control, organization: Organization) -> None:
+    """From its organization: those that it can use, and which one is used where none is named."""
+    control.post("/v1/databases", {"name": "named"})
+    reader = control.with_token(control.post("/v1/keys", {"name": "k", "scopes": ["read"]})["key"])
+    shown = reader.get("/v1/organization")["databases"]
+    assert {"name": "main", "default": True} in shown
+    assert {"name": "named", "default": False} in shown
+    bound = login(control, database="named", scopes=["read"])
+    assert bound.get("/v1/organization")["databases"] == [{"name": "named", "default": False}]

@@ -191,12 +191,14 @@ def test_every_route_says_that_the_engine_is_away(own_service: Service) -> None:
     key = control.post("/v1/keys", {"name": "k", "scopes": ["read"]})["id"]
     organization = new_organization(own_service).id
     session = control.with_token(control.post("/v1/session")["token"])
+    code = control.post("/v1/console/codes")["code"]
     engine_process = engine_pid(own_service)
     os.kill(own_service.process.pid, signal.SIGSTOP)  # so that nobody starts the engine again
     try:
         os.kill(engine_process, signal.SIGKILL)
         wait_until(lambda: control.ask("GET", "/health").status_code == 503, 30)
         bodies = {
+            "POST /v1/console/sessions": {"code": code},
             "POST /v1/databases": {"name": "x"},
             "POST /v1/databases/{name}/move": {"engine": "first"},
             "PATCH /v1/engines/{name}": {"weight": 1},

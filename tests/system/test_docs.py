@@ -29,6 +29,7 @@ DATA, CONTROL = "http://127.0.0.1:8080", "http://127.0.0.1:8082"
 
 _OWN = {
     "id",
+    "code",
     "key",
     "hint",
     "token",
@@ -45,7 +46,7 @@ _MEASURED = {"exec_us", "steps_us", "latency_us", "seconds", "operations", "per_
     "running",
     "connections_max",
 }
-_WHERE = ("data_url", "control_url", "address")
+_WHERE = ("data_url", "control_url", "console", "url", "address")
 VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine", "sha256", *_WHERE} | _MEASURED | _OWN)
 """Fields whose value differs from run to run, or with the engine's version."""
 

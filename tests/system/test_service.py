@@ -117,9 +117,9 @@ def test_first_and_later_starts(start: Start) -> None:
     """The first start prints address, key and a line that works when pasted; later ones print no key, and it works."""
     first = start(initialized=False)
     names = [line.split(": ")[0] for line in first.output]
-    assert names == ["data", "alias", "control", "key", "try"]
+    assert names == ["data", "alias", "control", "console", "key", "try"]
     assert re.fullmatch(r"svc_k_[0-9A-Za-z]{30,}", first.key)
-    curl = first.output[4].removeprefix("try: ")
+    curl = first.output[-1].removeprefix("try: ")
     assert curl.startswith("curl ")
     if shutil.which("curl"):
         pasted = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=RUN_S)
@@ -128,7 +128,7 @@ def test_first_and_later_starts(start: Start) -> None:
         Sql(client)("create table kept as select 7 as n")
     assert first.stop() == 0
     second = start()
-    assert [line.split(": ")[0] for line in second.output] == ["data", "alias", "control"]
+    assert [line.split(": ")[0] for line in second.output] == ["data", "alias", "control", "console"]
     with second.client(first.key) as client:
         assert Sql(client).value("select n from kept") == 7
     assert first.key not in second.log

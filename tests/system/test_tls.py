@@ -97,7 +97,7 @@ def test_a_self_signed_certificate(start: Start) -> None:
     """It is made once, its key for nobody else's eyes; the printed fingerprint is what clients see on all planes."""
     first = start("--tls", "self-signed")
     names = [line.split(": ")[0] for line in first.output]
-    assert names == ["data", "alias", "control", "fingerprint", "key", "try"]
+    assert names == ["data", "alias", "control", "console", "fingerprint", "key", "try"]
     told = output_of(first)["fingerprint"]
     for url in (first.url, first.alias_url, first.control_url):
         assert url.startswith("https://")
@@ -164,7 +164,7 @@ def test_a_given_certificate_and_its_renewal(start: Start, tmp_path: Path) -> No
     """It is served, on the alias's hop too; SIGHUP takes up a renewed one, and a bad one changes nothing."""
     certificate, key = make_certificate(tmp_path, "given")
     service = start("--tls-cert", str(certificate), "--tls-key", str(key))
-    assert [line.split(": ")[0] for line in service.output] == ["data", "alias", "control", "key", "try"]
+    assert [line.split(": ")[0] for line in service.output] == ["data", "alias", "control", "console", "key", "try"]
     assert shown_certificate(service.url) == certificate.read_text()
     renewed, renewed_key = make_certificate(tmp_path, "renewed")
     renewed.rename(certificate)

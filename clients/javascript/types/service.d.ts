@@ -69,7 +69,7 @@ export interface AuditRecord {
   request_id: string;
 }
 
-/** `data_url` and `control_url` are the addresses of the planes; null if this plane does not know them. */
+/** `data_url`, `control_url` and `console` are addresses; null if this plane does not know them. */
 export interface Banner {
   service: string;
   plane: string;
@@ -80,6 +80,7 @@ export interface Banner {
   control_url: string | null;
   authentication: string;
   documentation: string;
+  console: string | null;
   openapi: string;
 }
 
@@ -120,6 +121,21 @@ export interface CapabilitiesAnswer {
   probes: ProbeVerdict[];
 }
 
+/** `url` opens the console, signed in; null where the service does not know its own address. */
+export interface CodeMade {
+  success: true;
+  code: string;
+  expires_at: string;
+  url: string | null;
+}
+
+/** `scopes`, `database` and `expires_in` restrict the session that the code is for. */
+export interface CodeRequest {
+  scopes?: ("admin" | "operator" | "read" | "write")[] | null;
+  database?: string | null;
+  expires_in?: number | null;
+}
+
 export interface ColumnBody {
   name: string;
   type: string;
@@ -137,6 +153,10 @@ export interface CommitRequest {
   row_mode?: "arrays" | "objects";
   /** Without it: `"number"`. */
   big_numbers?: "number" | "string";
+}
+
+export interface ConsoleSessionRequest {
+  code: string;
 }
 
 export interface DatabaseAnswer {
@@ -180,6 +200,12 @@ export interface DatabaseMoved {
   way: "dump" | "replication";
   held_ms: number;
   reason: string | null;
+}
+
+/** A database that the token can use; `default` marks the one that is used where none is named. */
+export interface DatabaseName {
+  name: string;
+  default: boolean;
 }
 
 export interface DatabaseRecord {
@@ -403,6 +429,19 @@ export interface KeyRequest {
   consistency?: "serializable" | "snapshot";
 }
 
+/** `key` is the id of the session's key; `current` marks the session that asks. */
+export interface ListedSession {
+  id: string;
+  created_at: string;
+  expires_at: string;
+  organization: string;
+  database: string | null;
+  scopes: string[];
+  key: string;
+  /** Without it: `false`. */
+  current?: boolean;
+}
+
 /** `organization` is the id of the database's owner, if that is not the token's own organization. */
 export interface MoveRequest {
   engine: string;
@@ -501,6 +540,7 @@ export interface OwnOrganization {
   tier: string;
   created_at: string;
   success: true;
+  databases: DatabaseName[];
   limits: OrganizationLimits;
 }
 
@@ -613,6 +653,12 @@ export interface SessionAnswer {
 export interface SessionDestroyed {
   success: true;
   state: "destroyed";
+}
+
+export interface SessionList {
+  success: true;
+  next_cursor: string | null;
+  items: ListedSession[];
 }
 
 export interface SessionOpened {

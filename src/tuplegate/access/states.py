@@ -34,6 +34,7 @@ SESSION = Life(
     {
         ("active", "refresh"): "active",
         ("active", "log out"): "destroyed",
+        ("active", "be ended by an admin"): "destroyed",
         ("active", "reach its time"): "expired",
         ("active", "lose its key"): "destroyed",
     },

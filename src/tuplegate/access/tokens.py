@@ -1,7 +1,8 @@
-"""API keys and session tokens as text: made, checked for typos without a look-up, and hashed for the record. Pure.
+"""API keys, session tokens and one-time codes as text: made, checked for typos without a look-up, and hashed for the
+record. Pure.
 
-A token is `svc_k_` or `svc_s_`, a public id, a secret and a checksum, all base62. Only the SHA-256 of the whole is ever
-stored.
+A token is `svc_k_`, `svc_s_` or `svc_c_`, a public id, a secret and a checksum, all base62. Only the SHA-256 of the
+whole is ever stored.
 """
 
 import hashlib
@@ -16,6 +17,8 @@ class TokenKind(Enum):
 
     KEY = "svc_k_"
     SESSION = "svc_s_"
+    CODE = "svc_c_"
+    """Opens one session, in the console, and nothing else."""
 
 
 BEGINNING: Final = "svc_"

@@ -19,6 +19,11 @@ _encode = msgspec.json.Encoder().encode
 DOCUMENTATION, OPENAPI = "/docs", "/openapi.json"
 
 
+def find_console(control_url: str | None) -> str | None:
+    """Return the address of the console, which the control plane serves."""
+    return None if control_url is None else f"{control_url}/console/"
+
+
 class AboutRoutes:
     """`text` says what the plane is for; `addresses` are those of the planes, as others reach them."""
 
@@ -45,7 +50,7 @@ class AboutRoutes:
             ),
             ("GET", "/"): Route("This overview.", None, open=self.banner, describes=Description(Banner)),
         }
-        return self._table
+        return dict(self._table)
 
     async def banner(self, exchange: Exchange) -> None:
         body = {
@@ -58,6 +63,7 @@ class AboutRoutes:
             "control_url": self._addresses.get("control"),
             "authentication": "Authorization: Bearer svc_k_…",
             "documentation": DOCUMENTATION,
+            "console": find_console(self._addresses.get("control")),
             "openapi": OPENAPI,
         }
         await exchange.respond_in_pieces(_encode(body))

@@ -102,7 +102,7 @@ class IdentityCache:
     async def identify_token(self, token: bytes, address: str, now: float) -> Identity:
         """As `identify`, for a token that came from this address."""
         known = read_token(token)
-        if known is None:
+        if known is None or known[0] is TokenKind.CODE:
             raise ServiceError(
                 "unauthenticated",
                 "the token is not a well-formed API key or session token",

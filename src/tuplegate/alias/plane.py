@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tuplegate import __version__
+from tuplegate.admission.about import find_console
 from tuplegate.admission.plane import match_template, path_parts
 from tuplegate.alias.heads import WEBSOCKET, write_answer_headers, write_request_head
 from tuplegate.http.errors import end_with_error, report_unexpected
@@ -114,6 +115,7 @@ class Alias:
                 },
                 "authentication": "Authorization: Bearer svc_k_…",
                 "documentation": "/docs",
+                "console": find_console(None if self._control is None else str(self._control)),
                 "openapi": "/openapi.json",
             }
         )

@@ -5,6 +5,7 @@ The catalog is given access to that database, and knows nothing else of the engi
 
 from dataclasses import dataclass
 
+from tuplegate.catalog.console_codes import ConsoleCodeRecords
 from tuplegate.catalog.credentials import Credentials
 from tuplegate.catalog.databases import DatabaseRecords
 from tuplegate.catalog.engines import EngineRecords
@@ -44,6 +45,7 @@ class Catalog:
         self.moves = MoveRecords(metadata)
         self.keys = KeyRecords(metadata)
         self.sessions = SessionRecords(metadata)
+        self.console_codes = ConsoleCodeRecords(metadata, lookups)
         self.credentials = Credentials(lookups, notes)
         self.permits = Permits(notes)
         self.nodes = NodeRecords(notes)

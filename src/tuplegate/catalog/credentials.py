@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from tuplegate.access.scopes import Principal, Scope, expand_scopes
 from tuplegate.catalog.metadata import Metadata
 
-_KEY_LIVES = (
+KEY_LIVES = (
     "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()) AND o.deleted_at IS NULL"
 )
+"""Of a key `k` and its organization `o`."""
 _DATABASE = (
     "LEFT JOIN database d ON d.organization = k.organization AND d.state = 'active'"
     " AND CASE WHEN {bound} IS NULL THEN d.is_default ELSE d.id = {bound} END"
@@ -43,7 +44,7 @@ class Credentials:
         rows = await self._metadata.fetch(
             "SELECT k.organization, k.database, array_to_string(k.scopes, ','), encode(k.digest, 'hex'),"
             " CASE WHEN k.former_until > clock_timestamp() THEN encode(k.former_digest, 'hex') END,"
-            f" {_KEY_LIVES}, o.tier, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
+            f" {KEY_LIVES}, o.tier, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM api_key k JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="k.database")
             + " WHERE k.id = $1",
@@ -61,7 +62,7 @@ class Credentials:
         rows = await self._metadata.fetch(
             "SELECT k.id, k.organization, coalesce(s.database, k.database), array_to_string(s.scopes, ','),"
             " array_to_string(k.scopes, ','), encode(s.digest, 'hex'),"
-            f" s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {_KEY_LIVES}, o.tier,"
+            f" s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {KEY_LIVES}, o.tier,"
             " k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM session s JOIN api_key k ON k.id = s.key JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="coalesce(s.database, k.database)")

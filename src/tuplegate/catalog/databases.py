@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from tuplegate.catalog.metadata import Actor, Metadata, build_change, change, read
 from tuplegate.catalog.paging import Page, build_page
-from tuplegate.protocol.control import DatabaseRecord
+from tuplegate.protocol.control import DatabaseName, DatabaseRecord
+
+_NAMES_MAX = 1000
 
 _RECORDS = (
     "SELECT d.id, d.name, CASE WHEN EXISTS (SELECT 1 FROM move m WHERE m.database = d.id AND m.step <> 'done')"
@@ -77,6 +79,15 @@ class DatabaseRecords:
     async def list_page(self, organization: str, bound: str | None, page: Page) -> list[DatabaseRecord]:
         sql, params = build_page("d", page, _RECORDS, organization, bound)
         return await read(self._metadata, DatabaseRecord, sql, *params)
+
+    async def list_names(self, organization: str, bound: str | None) -> list[DatabaseName]:
+        """Return the active databases by name: as many as fit a page, which are more than there should be."""
+        return await read(
+            self._metadata, DatabaseName,
+            "SELECT name, is_default AS default FROM database WHERE organization = $1 AND state = 'active'"
+            f" AND ($2::text IS NULL OR id = $2) ORDER BY name LIMIT {_NAMES_MAX}",
+            organization, bound,
+        )  # fmt: skip
 
     async def show(self, organization: str, bound: str | None, name: str) -> DatabaseRecord | None:
         records = await read(self._metadata, DatabaseRecord, f"{_RECORDS} AND d.name = $3", organization, bound, name)

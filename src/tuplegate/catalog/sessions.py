@@ -3,13 +3,22 @@
 from collections.abc import Iterable
 
 from tuplegate.access.tokens import Token
+from tuplegate.catalog.credentials import KEY_LIVES
 from tuplegate.catalog.metadata import Actor, Metadata, change, read
-from tuplegate.protocol.control import SessionRecord
+from tuplegate.catalog.paging import Page, build_page
+from tuplegate.protocol.control import ListedSession, SessionRecord
 
 _RECORD = (
     "SELECT s.id, s.created_at, s.expires_at, k.organization, d.name AS database, s.scopes"
     " FROM session s JOIN api_key k ON k.id = s.key LEFT JOIN database d ON d.id = coalesce(s.database, k.database)"
     " WHERE s.id = $1"
+)
+_OPEN = (
+    "SELECT s.id, s.created_at, s.expires_at, k.organization, d.name AS database, s.scopes, k.id AS key"
+    " FROM session s JOIN api_key k ON k.id = s.key JOIN organization o ON o.id = k.organization"
+    " LEFT JOIN database d ON d.id = coalesce(s.database, k.database)"
+    " WHERE k.organization = $1 AND ($2::text IS NULL OR coalesce(s.database, k.database) = $2)"
+    f" AND s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {KEY_LIVES}"
 )
 _DATABASE = "coalesce(database, (SELECT k.database FROM api_key k WHERE k.id = done.key))"
 """The database that a session is bound to, by itself or through its key."""
@@ -36,6 +45,15 @@ class SessionRecords:
 
     async def show(self, id: str) -> SessionRecord | None:
         records = await read(self._metadata, SessionRecord, _RECORD, id)
+        return records[0] if records else None
+
+    async def list_page(self, organization: str, bound: str | None, page: Page) -> list[ListedSession]:
+        """Return sessions that are open. `bound` is the id of the only database that is seen; None for all."""
+        sql, params = build_page("s", page, _OPEN, organization, bound)
+        return await read(self._metadata, ListedSession, sql, *params)
+
+    async def find_open(self, organization: str, bound: str | None, id: str) -> ListedSession | None:
+        records = await read(self._metadata, ListedSession, f"{_OPEN} AND s.id = $3", organization, bound, id)
         return records[0] if records else None
 
     async def refresh(self, actor: Actor, id: str, lifetime_s: int, cap_s: int | None) -> bool:

@@ -19,9 +19,12 @@ CONSISTENCY = click.Choice(["serializable", "snapshot"])
 
 
 def _get_fields(record: Any) -> dict[str, Any]:
-    """Return the fields of a record, with times as text. A secret is left out if there is none."""
+    """Return the fields of a record, with times as text, but for those that few answers have and this one has not."""
     made = {name: _write_value(value) for name, value in asdict(record).items()}
-    return {name: value for name, value in made.items() if value is not None or name not in ("key", "token")}
+    return {name: value for name, value in made.items() if value is not None or name not in _ONLY_SOMETIMES}
+
+
+_ONLY_SOMETIMES = ("key", "token", "current")
 
 
 def _write_value(value: Any) -> Any:
@@ -74,6 +77,23 @@ def session_logout(client: "Client", format: str | None) -> None:
     """End the session."""
     client.logout()
     click.echo("the session has ended", err=True)
+
+
+@session.command("list")
+@with_client
+def session_list(client: "Client", format: str | None) -> None:
+    """List the open sessions of the organization. Needs the scope admin."""
+    columns = ("id", "key", "scopes", "database", "created_at", "expires_at", "current")
+    _write(format, client.sessions.list(), *columns)
+
+
+@session.command("end")
+@click.argument("id")
+@with_client
+def session_end(client: "Client", format: str | None, id: str) -> None:
+    """End the session of somebody else. Needs the scope admin."""
+    client.sessions.end(id)
+    click.echo(f"the session {id} has ended", err=True)
 
 
 # -- databases -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import click
 from tuplegate import __version__
 from tuplegate.cli import control, remote
 from tuplegate.cli.bench import bench
+from tuplegate.cli.console import console
 from tuplegate.cli.doctor import doctor
 from tuplegate.cli.dumps import dump, restore
 from tuplegate.cli.exits import Exit
@@ -100,7 +101,7 @@ for command in (control.key_list, control.key_rotate, control.key_revoke):
     key.add_command(command)
 for command in (serve, query, shell, import_, export, dump, restore, tables, capabilities, bench, profile, doctor):
     cli.add_command(command)
-for command in (tunnel, psql, control.session, control.database, control.organization, control.engine):
+for command in (console, tunnel, psql, control.session, control.database, control.organization, control.engine):
     cli.add_command(command)
 
 

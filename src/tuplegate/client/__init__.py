@@ -57,6 +57,7 @@ from tuplegate.client.frames import MissingLibrary
 from tuplegate.client.progress import TransactionState
 from tuplegate.client.records import (
     Column,
+    ConsoleCode,
     Database,
     Engine,
     Key,
@@ -83,6 +84,7 @@ __all__ = [
     "Client",
     "Column",
     "ConnectionFailed",
+    "ConsoleCode",
     "DataError",
     "Database",
     "DeadlockDetected",

@@ -24,7 +24,8 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Session:
-    """The caller's session. `token` is set only in the answer to a login."""
+    """A session. `token` is set only in the answer to a login, `key` and `current` only in a list: the id of its key,
+    and whether it is the session that asks."""
 
     id: str
     organization: str | None = None
@@ -33,6 +34,17 @@ class Session:
     created_at: datetime | None = None
     expires_at: datetime | None = None
     token: str | None = field(default=None, repr=False)
+    key: str | None = None
+    current: bool | None = None
+
+
+@dataclass(frozen=True)
+class ConsoleCode:
+    """A code that opens one session, in the console, until `expires_at`. `url` is where."""
+
+    code: str = field(repr=False)
+    expires_at: datetime | None = None
+    url: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,9 @@ class OrganizationRoutes:
         record = await self._find(identity.principal.organization)
         tier = find_tier(self._tiers, record.tier)
         rate = {"requests": tier.requests, "window_seconds": WINDOW_S}
-        answer(
-            exchange,
-            {**get_fields(record), "limits": {"rate": rate, "database_bytes": tier.bytes_max, **self._limits}},
-        )
+        names = await self._catalog.databases.list_names(record.id, identity.principal.database)
+        limits = {"rate": rate, "database_bytes": tier.bytes_max, **self._limits}
+        answer(exchange, {**get_fields(record), "databases": names, "limits": limits})
 
     async def usage(self, exchange: Exchange, identity: Identity) -> None:
         given = read_query(exchange, ("since", "until", "limit", "cursor"))

@@ -8,6 +8,7 @@ from tuplegate.admission.openapi import Description, Parameter
 from tuplegate.admission.plane import Route, RouteTable, put_in_group
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import LIMIT_MAX
+from tuplegate.control_plane.console_codes import ConsoleCodeRoutes
 from tuplegate.control_plane.databases import DatabaseRoutes
 from tuplegate.control_plane.dumps import DUMP_TYPE, DumpBounds, DumpRoute
 from tuplegate.control_plane.engines import EngineRoutes
@@ -15,6 +16,7 @@ from tuplegate.control_plane.keys import KeyRoutes
 from tuplegate.control_plane.organizations import OrganizationRoutes
 from tuplegate.control_plane.sessions import SessionBounds, SessionRoutes
 from tuplegate.engine.port import AllDatabases, Engine
+from tuplegate.http.origins import Origin
 from tuplegate.protocol import control
 from tuplegate.settings import Settings
 from tuplegate.tenancy.lifecycle import Lifecycle
@@ -37,9 +39,11 @@ def build_control_routes(
     settings: Settings,
     tiers: dict[str, Tier],
     metrics: Metrics,
+    address: Origin | None,
 ) -> RouteTable:
-    """Return the routes, in the order of the banner."""
+    """Return the routes, in the order of the banner. `address` is the plane's own, as others reach it."""
     bounds = SessionBounds(settings.session_lifetime_s, settings.session_cap_s or None)
+    sessions = SessionRoutes(catalog, identities, bounds)
     limits = {
         "databases": settings.databases_per_organization,
         "statement_timeout_ms": settings.statement_timeout_ms,
@@ -53,7 +57,8 @@ def build_control_routes(
     unaccepted = [] if accepted else [weakness for weakness in engine.weaknesses if weakness.reaches_others]
     organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits, unaccepted)
     return {
-        **put_in_group("Sessions", _build_sessions(SessionRoutes(catalog, identities, bounds))),
+        **put_in_group("Sessions", _build_sessions(sessions)),
+        **put_in_group("Sessions", _build_console_codes(ConsoleCodeRoutes(catalog, sessions, address))),
         **put_in_group(
             "Databases",
             _build_databases(
@@ -92,11 +97,43 @@ def _build_sessions(of: SessionRoutes) -> RouteTable:
     )
     shows, refreshes = Description(control.SessionAnswer), Description(control.SessionRefreshed)
     destroys = Description(control.SessionDestroyed)
+    lists = Description(control.SessionList, parameters=_PAGE)
+    admin = Scope.ADMIN
     return {
         ("POST", "/v1/session"): Route("Open a session with an API key.", None, open=of.create, describes=opens),
         ("GET", "/v1/session"): Route("The session that the token is for.", None, guarded=of.show, describes=shows),
         ("POST", "/v1/session/refresh"): Route("Extend the session.", None, guarded=of.refresh, describes=refreshes),
         ("DELETE", "/v1/session"): Route("Log out.", None, guarded=of.destroy, describes=destroys),
+        ("GET", "/v1/sessions"): Route("List open sessions.", admin, guarded=of.index, describes=lists),
+        ("DELETE", "/v1/sessions/{id}"): Route("End a session.", admin, guarded=of.end, describes=destroys),
+    }
+
+
+def _build_console_codes(of: ConsoleCodeRoutes) -> RouteTable:
+    makes = Description(
+        control.CodeMade,
+        201,
+        body=control.CodeRequest,
+        body_required=False,
+        errors=("forbidden", "not_found"),
+        text="With an API key. The code is good for one session, for a minute; `url` opens the console with it.",
+        example={"scopes": ["read"]},
+    )
+    opens = Description(
+        control.SessionOpened,
+        201,
+        body=control.ConsoleSessionRequest,
+        errors=("unauthenticated", "rate_limited"),
+        text="The code takes the place of a token. It is used up by this.",
+        example={"code": "svc_c_…"},
+    )
+    return {
+        ("POST", "/v1/console/codes"): Route(
+            "Make a one-time code for the console.", None, guarded=of.create, describes=makes
+        ),
+        ("POST", "/v1/console/sessions"): Route(
+            "Open a session with a one-time code.", None, open=of.exchange, describes=opens
+        ),
     }
 
 

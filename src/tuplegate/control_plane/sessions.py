@@ -1,17 +1,27 @@
-"""Routes that open, show, refresh and end sessions. `access.states` has the table of their states."""
+"""Routes that open, show, list, refresh and end sessions. `access.states` has the table of their states."""
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from tuplegate.access.scopes import Scope, covers, expand_scopes
 from tuplegate.access.states import SESSION
-from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, Token, TokenKind, make_token
 from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.admission.plane import take_permit
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.control_plane.common import answer, read_body, report_loss_as_unknown, translate_refusal
+from tuplegate.control_plane.common import (
+    answer,
+    answer_page,
+    read_body,
+    read_page,
+    report_loss_as_unknown,
+    translate_refusal,
+)
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.control import SessionRecord, SessionRequest
@@ -24,6 +34,15 @@ class SessionBounds:
 
     lifetime_s: int
     cap_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTerms:
+    """The terms of a session that is to be opened: at most what its key has."""
+
+    scopes: list[str]
+    database: str | None
+    lifetime_s: int
 
 
 class SessionRoutes:
@@ -51,36 +70,48 @@ class SessionRoutes:
         await self._open(exchange, identity, request)
 
     async def _open(self, exchange: Exchange, identity: Identity, request: SessionRequest) -> None:
+        terms = await self.settle(identity, request.scopes, request.database, request.expires_in)
+        token = make_token(TokenKind.SESSION, secrets.token_bytes(RANDOM_BYTES))
+        actor = actor_of(identity, exchange)
+        with translate_refusal(gone="the key or its database was deleted at the same time"):
+            await self._catalog.sessions.add(actor, token, terms.scopes, terms.database, terms.lifetime_s)
+        await self.answer_opened(exchange, token, terms.lifetime_s)
+
+    async def settle(
+        self, identity: Identity, wished: Sequence[str] | None, name: str | None, expires_in: int | None
+    ) -> SessionTerms:
+        """Return the terms of a session with these scopes, for the database of this name, that ends after this time.
+        Raises forbidden, not_found and malformed_request."""
         principal = identity.principal
-        lifetime_s = self._choose_lifetime_s(request)
-        scopes = principal.scopes if request.scopes is None else frozenset(Scope(scope) for scope in request.scopes)
+        lifetime_s = self._choose_lifetime_s(expires_in)
+        scopes = principal.scopes if wished is None else frozenset(Scope(scope) for scope in wished)
         if not covers(principal.scopes, scopes):
             more = ", ".join(sorted(expand_scopes(scopes) - identity.scopes))
             raise ServiceError("forbidden", f"the key has not the scope {more} and cannot give it to a session")
         database = principal.database
-        if request.database is not None:
-            found = await self._catalog.credentials.find_database(principal.organization, request.database)
+        if name is not None:
+            found = await self._catalog.credentials.find_database(principal.organization, name)
             if found is None or database not in (None, found[0]):
-                raise ServiceError("not_found", f"there is no database {request.database!r} for this key")
+                raise ServiceError("not_found", f"there is no database {name!r} for this key")
             database = found[0]
-        token = make_token(TokenKind.SESSION, secrets.token_bytes(RANDOM_BYTES))
-        actor = actor_of(identity, exchange)
-        with translate_refusal(gone="the key or its database was deleted at the same time"):
-            await self._catalog.sessions.add(actor, token, sorted(scopes), database, lifetime_s)
+        return SessionTerms(sorted(scopes), database, lifetime_s)
+
+    async def answer_opened(self, exchange: Exchange, token: Token, lifetime_s: int) -> None:
+        """Answer with a session that was just opened."""
         with report_loss_as_unknown():
             record = await self._find(token.id)
         fields = {"token": token.text, "expires_at": record.expires_at, "expires_in": lifetime_s}
         answer(exchange, {**fields, "session": record}, 201)
 
-    def _choose_lifetime_s(self, request: SessionRequest) -> int:
+    def _choose_lifetime_s(self, expires_in: int | None) -> int:
         most = self._bounds.lifetime_s
-        if request.expires_in is None:
+        if expires_in is None:
             return most
-        if request.expires_in > most:
+        if expires_in > most:
             raise ServiceError(
                 "malformed_request", f"`expires_in` must be at most {most}, the lifetime of sessions here"
             )
-        return request.expires_in
+        return expires_in
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
@@ -102,6 +133,26 @@ class SessionRoutes:
             raise _session_ended()
         self._identities.forget()
         answer(exchange, {"state": SESSION.after("active", "log out")})
+
+    async def index(self, exchange: Exchange, identity: Identity) -> None:
+        page = read_page(exchange)
+        principal = identity.principal
+        found = await self._catalog.sessions.list_page(principal.organization, principal.database, page)
+        answer_page(exchange, page, [replace(one, current=one.id == principal.session) for one in found])
+
+    async def end(self, exchange: Exchange, identity: Identity) -> None:
+        """End the session of somebody else, who may do no more than the token that asks."""
+        read_query(exchange)
+        id, principal = exchange.path_values["id"], identity.principal
+        found = await self._catalog.sessions.find_open(principal.organization, principal.database, id)
+        if found is None:
+            raise ServiceError("not_found", "there is no open session with this id")
+        if not covers(principal.scopes, frozenset(Scope(scope) for scope in found.scopes)):
+            raise ServiceError("forbidden", "the session has a scope that the token lacks")
+        if not await self._catalog.sessions.destroy(actor_of(identity, exchange), id):
+            raise ServiceError("not_found", "the session has ended at the same time")
+        self._identities.forget()
+        answer(exchange, {"state": SESSION.after("active", "be ended by an admin")})
 
     async def _find(self, id: str) -> SessionRecord:
         record = await self._catalog.sessions.show(id)

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from tuplegate.http.exchange import Exchange
+from tuplegate.http.origins import Origin, find_seen
 
 _log: Final = structlog.get_logger()
 
@@ -29,10 +30,15 @@ ANY = "*"
 
 class CorsPolicy:
     """The policy of one plane. `origins` are exact, as a browser sends them; one of them may be `*`. `refused` counts
-    requests of other pages than those and the plane's own: their browsers keep the answers from them."""
+    requests of other pages than those and the plane's own: their browsers keep the answers from them.
 
-    def __init__(self, origins: frozenset[str]) -> None:
+    `control` is the control plane's address, which the console's pages come from. Where it is bound everywhere, they
+    have the name that the request itself is sent to.
+    """
+
+    def __init__(self, origins: frozenset[str], control: Origin | None = None) -> None:
         self.refused = 0
+        self._unnamed = control if control is not None and control.is_everywhere else None
         self._any = ANY in origins
         self._origins = frozenset(origin.encode() for origin in origins)
 
@@ -41,7 +47,7 @@ class CorsPolicy:
         unchanged."""
         if self._any:
             return b"access-control-allow-origin: *\r\naccess-control-expose-headers: %b\r\n" % _EXPOSE_HEADERS
-        if origin not in self._origins:
+        if origin not in self._origins and not self._is_unnamed(origin, host):
             if host is None or origin.partition(b"://")[2] != host:
                 self.refused += 1
                 shown = origin[:_SHOWN_MAX].decode("latin-1")
@@ -51,6 +57,10 @@ class CorsPolicy:
             origin,
             _EXPOSE_HEADERS,
         )
+
+    def _is_unnamed(self, origin: bytes, host: bytes | None) -> bool:
+        seen = None if self._unnamed is None else find_seen(self._unnamed, host)
+        return seen is not None and str(seen).encode() == origin
 
 
 def respond_options(exchange: Exchange, methods: list[str], more: Iterable[str] = ()) -> None:

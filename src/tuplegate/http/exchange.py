@@ -8,7 +8,7 @@ from tuplegate.eager import EagerRun
 from tuplegate.http.body import IncomingBody, too_large
 from tuplegate.http.message import Head
 from tuplegate.http.upgraded import Upgrade
-from tuplegate.http.writing import CONTENT_POLICY, STATUS_LINES, Outgoing
+from tuplegate.http.writing import CONTENT_POLICY, NO_STORE, STATUS_LINES, Outgoing
 from tuplegate.protocol.errors import ServiceError
 
 _LARGE: Final = 16 * 1024
@@ -150,15 +150,30 @@ class Exchange:
         self._note_unread_body()
         await self._write_in_pieces(self._head(200, content_type, ()), body)
 
-    async def respond_page(self, body: bytes, policy: bytes) -> None:
-        """Respond with a page of the service's own, which may do only what `policy` allows, in pieces as well."""
+    async def respond_page(
+        self,
+        body: bytes,
+        policy: bytes,
+        status: int = 200,
+        headers: Headers = (),
+        caching: bytes = NO_STORE,
+        content_type: bytes = b"text/html; charset=utf-8",
+    ) -> None:
+        """Respond with a page of the service's own, or a file of one, in pieces as well. It may do only what `policy`
+        allows, and is kept as `caching` says. With 304 the browser has it already."""
         self._note_unread_body()
-        head = self._head(200, b"text/html; charset=utf-8", ()).replace(CONTENT_POLICY, policy, 1)
-        await self._write_in_pieces(head, body)
+        head = self._head(status, None if status == 304 else content_type, headers)
+        head = head.replace(CONTENT_POLICY, policy, 1).replace(NO_STORE, caching, 1)
+        if status == 304:
+            self._started = True
+            self.status = status
+            self.outgoing.write(head + b"\r\n")
+            return
+        await self._write_in_pieces(head, body, status)
 
-    async def _write_in_pieces(self, head: bytes, body: bytes) -> None:
+    async def _write_in_pieces(self, head: bytes, body: bytes, status: int = 200) -> None:
         self._started = True
-        self.status = 200
+        self.status = status
         self.chunked = False
         head += b"content-length: %d\r\n\r\n" % len(body)
         if self.method == "HEAD":

@@ -1,11 +1,14 @@
 """Origins: scheme, host and port of the planes, of pages that may call them, and of where the alias leads."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound to it here
+_LOCAL_NAME = "localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,19 @@ class Origin:
         """As in an `Origin` header."""
         return f"{self.scheme}://{self.authority}"
 
+    @property
+    def is_everywhere(self) -> bool:
+        """Return whether it is bound to all addresses of the machine, so that nobody can reach it by this one."""
+        return self.host in _EVERYWHERE
+
+    @property
+    def local_alias(self) -> "Origin | None":
+        """Return the same by the name that every machine has for itself; None unless it is an address of loopback."""
+        try:
+            return replace(self, host=_LOCAL_NAME) if ip_address(self.host).is_loopback else None
+        except ValueError:
+            return None
+
 
 def parse_origin(text: str) -> Origin:
     """Parse `http://host`, `https://host:port` and the like. Raises ValueError for anything that has more or fewer
@@ -37,3 +53,18 @@ def parse_origin(text: str) -> Origin:
     if parts.query or parts.fragment or "@" in parts.netloc or "?" in text or "#" in text:
         raise ValueError(text)
     return Origin(parts.scheme, host, parts.port or _DEFAULT_PORTS[parts.scheme])
+
+
+def find_seen(origin: Origin, host: bytes | None) -> Origin | None:
+    """Return the address of a plane for a browser that has sent this `Host`, to any plane of the same machine.
+
+    A name is taken from the request only where the service knows none of its own, and `localhost` for loopback: what a
+    hostile name resolves to is not the service's to say. None if there is no usable name.
+    """
+    try:
+        name = parse_origin(f"{origin.scheme}://{(host or b'').decode('latin-1')}").host
+    except ValueError:
+        name = ""
+    if origin.is_everywhere:
+        return replace(origin, host=name) if name else None
+    return (name == _LOCAL_NAME and origin.local_alias) or origin

@@ -14,11 +14,13 @@ STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r
 CONTENT_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'"
 """For answers that are no pages: a browser runs and shows nothing of them."""
 
+NO_STORE: Final = b"no-store"
+
 TLS_HEADERS: Final = "strict-transport-security: max-age=31536000\r\n"
 
 # For answers that are no pages: nothing in them may be run, framed, guessed at or kept.
 _SECURITY_HEADERS: Final = (
-    "cache-control: no-store\r\nx-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
+    f"cache-control: {NO_STORE.decode()}\r\nx-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
     f"content-security-policy: {CONTENT_POLICY.decode()}\r\n"
 )
 _WRITE_HIGH: Final = 64 * 1024

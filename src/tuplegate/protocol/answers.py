@@ -283,7 +283,7 @@ class ResetAnswer(msgspec.Struct):
 
 
 class Banner(msgspec.Struct):
-    """`data_url` and `control_url` are the addresses of the planes; null if this plane does not know them."""
+    """`data_url`, `control_url` and `console` are addresses; null if this plane does not know them."""
 
     service: str
     plane: str
@@ -294,6 +294,7 @@ class Banner(msgspec.Struct):
     control_url: str | None
     authentication: str
     documentation: str
+    console: str | None
     openapi: str
 
 

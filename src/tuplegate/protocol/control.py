@@ -34,6 +34,18 @@ class SessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_in: Seconds | None = None
 
 
+class CodeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`scopes`, `database` and `expires_in` restrict the session that the code is for."""
+
+    scopes: Scopes | None = None
+    database: Name | None = None
+    expires_in: Seconds | None = None
+
+
+class ConsoleSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    code: str
+
+
 class DatabaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name
     clone_of: Name | None = None
@@ -101,6 +113,13 @@ class SessionRecord(msgspec.Struct, frozen=True):
     organization: str
     database: str | None
     scopes: list[str]
+
+
+class ListedSession(SessionRecord, frozen=True):
+    """`key` is the id of the session's key; `current` marks the session that asks."""
+
+    key: str
+    current: bool = False
 
 
 class DatabaseRecord(msgspec.Struct, frozen=True):
@@ -180,6 +199,15 @@ class SessionOpened(msgspec.Struct):
     session: SessionRecord
 
 
+class CodeMade(msgspec.Struct):
+    """`url` opens the console, signed in; null where the service does not know its own address."""
+
+    success: Literal[True]
+    code: str
+    expires_at: Moment
+    url: str | None
+
+
 class SessionAnswer(msgspec.Struct):
     success: Literal[True]
     session: SessionRecord
@@ -208,6 +236,10 @@ class Listing(msgspec.Struct):
 
 class DatabaseList(Listing):
     items: list[DatabaseRecord]
+
+
+class SessionList(Listing):
+    items: list[ListedSession]
 
 
 class KeyList(Listing):
@@ -287,5 +319,13 @@ class OrganizationMade(OrganizationAnswer, frozen=True):
     key: str
 
 
+class DatabaseName(msgspec.Struct, frozen=True):
+    """A database that the token can use; `default` marks the one that is used where none is named."""
+
+    name: str
+    default: bool
+
+
 class OwnOrganization(OrganizationAnswer, frozen=True):
+    databases: list[DatabaseName]
     limits: OrganizationLimits

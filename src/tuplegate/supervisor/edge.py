@@ -41,7 +41,8 @@ def read_edge(settings: Settings, sockets: dict[str, socket.socket]) -> Edge:
     addresses = bound | addresses
     origins = {str(_parse(part, "--cors-origins")) if part != "*" else part for part in _split(settings.cors_origins)}
     if "control" in addresses:
-        origins.add(str(addresses["control"]))
+        console = addresses["control"]
+        origins |= {str(origin) for origin in (console, console.local_alias) if origin is not None}
     return Edge(addresses, upstream, frozenset(origins))
 
 

@@ -115,6 +115,7 @@ class Lifecycle:
             try:
                 await self.finish_all()
                 await self._catalog.sessions.remove_old()
+                await self._catalog.console_codes.remove_old()
             except CommitsRefused:
                 pass  # the health of the service tells
             except EngineFailure as failure:

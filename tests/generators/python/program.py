@@ -31,13 +31,20 @@ from control_client.api.organizations_for_operators import (
 )
 from control_client.api.sessions import (
     delete_v1_session,
+    delete_v1_sessions_id,
     get_v1_session,
+    get_v1_sessions,
+    post_v1_console_codes,
+    post_v1_console_sessions,
     post_v1_session,
     post_v1_session_refresh,
 )
 from control_client.api.the_organization import get_v1_audit, get_v1_organization, get_v1_usage
 from control_client.api.the_service import get_metrics
 from control_client.models import (
+    CodeMade,
+    CodeRequest,
+    ConsoleSessionRequest,
     DatabaseAnswer,
     DatabaseChange,
     DatabaseRequest,
@@ -52,6 +59,7 @@ from control_client.models import (
     OrganizationMade,
     OrganizationRequest,
     RotateRequest,
+    SessionList,
     SessionOpened,
     SessionRequest,
 )
@@ -166,6 +174,16 @@ def sessions() -> None:
     get_v1_session.sync(client=control)
     post_v1_session_refresh.sync(client=control)
     delete_v1_session.sync(client=control)
+    listed = get_v1_sessions.sync(client=control, limit=10)
+    if isinstance(listed, SessionList):
+        delete_v1_sessions_id.sync(listed.items[0].id, client=control)
+
+
+def console() -> None:
+    made = post_v1_console_codes.sync(client=control, body=CodeRequest(database="main"))
+    if isinstance(made, CodeMade):
+        print(made.url or "", made.expires_at.year)
+        post_v1_console_sessions.sync(client=control, body=ConsoleSessionRequest(made.code))
 
 
 def databases() -> None:

@@ -106,6 +106,15 @@ export async function sessions(): Promise<void> {
   const later = await control.POST("/v1/session/refresh");
   const ended = await control.DELETE("/v1/session");
   console.log(shown.data?.session.scopes, later.data?.expires_at, ended.data?.state === "destroyed");
+  const listed = await control.GET("/v1/sessions", { params: { query: { limit: 10 } } });
+  const other = listed.data?.items[0];
+  if (other && !other.current) await control.DELETE("/v1/sessions/{id}", { params: { path: { id: other.id } } });
+}
+
+export async function oneTimeCode(): Promise<string> {
+  const made = await control.POST("/v1/console/codes", { body: { scopes: ["read"] } });
+  const signedIn = await control.POST("/v1/console/sessions", { body: { code: made.data?.code ?? "" } });
+  return `${made.data?.url ?? "nowhere"} ${signedIn.data?.token}`;
 }
 
 export async function databases(): Promise<void> {

@@ -21,6 +21,7 @@ from tuplegate.client.asynchronous.control import (
     AsyncKeys,
     AsyncOrganizations,
     AsyncPlane,
+    AsyncSessions,
 )
 from tuplegate.client.asynchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
 from tuplegate.client.asynchronous.open_transaction import AsyncOpenTransaction, OpenOptions
@@ -31,7 +32,7 @@ from tuplegate.client.frames import read_frame, write_insert
 from tuplegate.client.functions import AsyncFunction
 from tuplegate.client.positions import Consistency, check_consistency
 from tuplegate.client.progress import can_run_again
-from tuplegate.client.records import Organization, Session, Table, Transaction, make_record, make_records
+from tuplegate.client.records import ConsoleCode, Organization, Session, Table, Transaction, make_record, make_records
 from tuplegate.client.requests import (
     Statement,
     drop_stream_hint,
@@ -87,6 +88,7 @@ class AsyncClient:
         self._control = AsyncPlane(self._transport, self._control_address, timeout_s)
         self.databases = AsyncDatabases(self._control)
         self.keys = AsyncKeys(self._control)
+        self.sessions = AsyncSessions(self._control)
         self.organizations = AsyncOrganizations(self._control)
         self.engines = AsyncEngines(self._control)
 
@@ -371,6 +373,12 @@ class AsyncClient:
         answer = await self._control.send("POST", "/v1/session", body)
         self._transport.token = answer["token"]
         return make_record(Session, {**answer["session"], "token": answer["token"]})
+
+    async def console_code(self, *, scopes: Sequence[str] | None = None, database: str | None = None) -> ConsoleCode:
+        """Make a code that opens one session in the console, within a minute. It needs the key, not a session."""
+        wishes = {"scopes": None if scopes is None else list(scopes), "database": database}
+        body = {name: wish for name, wish in wishes.items() if wish is not None}
+        return make_record(ConsoleCode, await self._control.send("POST", "/v1/console/codes", body))
 
     async def refresh(self) -> Session:
         """Extend the session by its original lifetime: 24 hours, or its `expires_in`."""

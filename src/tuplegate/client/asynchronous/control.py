@@ -10,7 +10,16 @@ import httpx
 from tuplegate.client.addresses import read_control_url
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
 from tuplegate.client.errors import OutcomeUnknown, StreamCut
-from tuplegate.client.records import Database, Engine, Key, MovedDatabase, Organization, make_record, make_records
+from tuplegate.client.records import (
+    Database,
+    Engine,
+    Key,
+    MovedDatabase,
+    Organization,
+    Session,
+    make_record,
+    make_records,
+)
 from tuplegate.client.retries import AnswerLost, Repeat
 
 _PAGE = 100
@@ -21,6 +30,7 @@ _Databases = list[Database]
 _Engines = list[Engine]
 _Keys = list[Key]
 _Organizations = list[Organization]
+_Sessions = list[Session]
 
 
 Progress = Callable[[int], None]
@@ -207,6 +217,20 @@ class AsyncKeys:
     async def revoke(self, id: str) -> None:
         """End the key and its sessions, everywhere within 5 seconds."""
         await self._plane.send("DELETE", _path("keys", id))
+
+
+class AsyncSessions:
+    """Open sessions of the organization. Needs the scope admin."""
+
+    def __init__(self, plane: AsyncPlane) -> None:
+        self._plane = plane
+
+    async def list(self) -> _Sessions:
+        return make_records(Session, await self._plane.list("/v1/sessions"))
+
+    async def end(self, id: str) -> None:
+        """End a session, everywhere within 5 seconds."""
+        await self._plane.send("DELETE", _path("sessions", id))
 
 
 class AsyncOrganizations:

@@ -20,7 +20,7 @@ from tuplegate.client.frames import read_frame, write_insert
 from tuplegate.client.functions import Function
 from tuplegate.client.positions import Consistency, check_consistency
 from tuplegate.client.progress import can_run_again
-from tuplegate.client.records import Organization, Session, Table, Transaction, make_record, make_records
+from tuplegate.client.records import ConsoleCode, Organization, Session, Table, Transaction, make_record, make_records
 from tuplegate.client.requests import (
     Statement,
     drop_stream_hint,
@@ -38,6 +38,7 @@ from tuplegate.client.synchronous.control import (
     Keys,
     Organizations,
     Plane,
+    Sessions,
 )
 from tuplegate.client.synchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
 from tuplegate.client.synchronous.open_transaction import OpenOptions, OpenTransaction
@@ -88,6 +89,7 @@ class Client:
         self._control = Plane(self._transport, self._control_address, timeout_s)
         self.databases = Databases(self._control)
         self.keys = Keys(self._control)
+        self.sessions = Sessions(self._control)
         self.organizations = Organizations(self._control)
         self.engines = Engines(self._control)
 
@@ -372,6 +374,12 @@ class Client:
         answer = self._control.send("POST", "/v1/session", body)
         self._transport.token = answer["token"]
         return make_record(Session, {**answer["session"], "token": answer["token"]})
+
+    def console_code(self, *, scopes: Sequence[str] | None = None, database: str | None = None) -> ConsoleCode:
+        """Make a code that opens one session in the console, within a minute. It needs the key, not a session."""
+        wishes = {"scopes": None if scopes is None else list(scopes), "database": database}
+        body = {name: wish for name, wish in wishes.items() if wish is not None}
+        return make_record(ConsoleCode, self._control.send("POST", "/v1/console/codes", body))
 
     def refresh(self) -> Session:
         """Extend the session by its original lifetime: 24 hours, or its `expires_in`."""

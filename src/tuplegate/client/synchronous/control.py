@@ -10,7 +10,16 @@ import httpx
 
 from tuplegate.client.addresses import read_control_url
 from tuplegate.client.errors import OutcomeUnknown, StreamCut
-from tuplegate.client.records import Database, Engine, Key, MovedDatabase, Organization, make_record, make_records
+from tuplegate.client.records import (
+    Database,
+    Engine,
+    Key,
+    MovedDatabase,
+    Organization,
+    Session,
+    make_record,
+    make_records,
+)
 from tuplegate.client.retries import AnswerLost, Repeat
 from tuplegate.client.synchronous.transport import Call, Transport
 
@@ -22,6 +31,7 @@ _Databases = list[Database]
 _Engines = list[Engine]
 _Keys = list[Key]
 _Organizations = list[Organization]
+_Sessions = list[Session]
 
 
 Progress = Callable[[int], None]
@@ -206,6 +216,20 @@ class Keys:
     def revoke(self, id: str) -> None:
         """End the key and its sessions, everywhere within 5 seconds."""
         self._plane.send("DELETE", _path("keys", id))
+
+
+class Sessions:
+    """Open sessions of the organization. Needs the scope admin."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    def list(self) -> _Sessions:
+        return make_records(Session, self._plane.list("/v1/sessions"))
+
+    def end(self, id: str) -> None:
+        """End a session, everywhere within 5 seconds."""
+        self._plane.send("DELETE", _path("sessions", id))
 
 
 class Organizations:

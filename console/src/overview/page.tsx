@@ -1,0 +1,307 @@
+/** The overview: what is asked of the service, how it does, and what its engine can do. */
+import { useState } from "preact/hooks";
+import { askControl, askData, asFailure, getConfig, openControl } from "../api/http";
+import { session } from "../api/session";
+import type { Capabilities, Database, Health, Organization, UsageHour } from "../api/types";
+import { database } from "../app/database";
+import { listAll } from "../manage/lists";
+import { Dialog } from "../parts/dialog";
+import { formatBytes, formatCount, formatMicros, plural } from "../parts/show";
+import { FailureBox, Shown, useLoaded } from "../parts/states";
+import { useStore } from "../parts/store";
+import { type Bar, Bars } from "./bars";
+import { parseMetrics, quantile, type Sample, sumOf } from "./metrics";
+
+const HOURS = 24;
+const HOUR_MS = 3_600_000;
+
+export function OverviewPage() {
+  return (
+    <div class="page">
+      <div class="page-head">
+        <h1>Overview</h1>
+      </div>
+      <HealthCards />
+      {session.allows("admin") ? (
+        <Usage />
+      ) : (
+        <p class="faint">Usage and sizes are shown to keys with the scope admin.</p>
+      )}
+      {session.allows("operator") && <Installation />}
+      <Matrix />
+    </div>
+  );
+}
+
+/** Ask for health; a failing service answers too, with another status. */
+async function readHealth(base: string): Promise<Health> {
+  try {
+    const answer = await fetch(`${base}/health`, { cache: "no-store", credentials: "omit" });
+    return (await answer.json()) as Health;
+  } catch {
+    return { status: "unreachable", version: "", checks: {} };
+  }
+}
+
+function HealthCards() {
+  const from = useStore(database);
+  const loaded = useLoaded(async () => {
+    const [data, control, organization] = await Promise.all([
+      readHealth(getConfig().data_url),
+      readHealth(""),
+      askControl<Organization>("/v1/organization"),
+    ]);
+    return { data, control, organization };
+  }, [from]);
+  return (
+    <Shown of={loaded} what="Asking how it does">
+      {({ data, control, organization }) => (
+        <div class="cards">
+          <HealthCard title="Data plane" health={data} />
+          <HealthCard title="Control plane" health={control} />
+          <div class="card">
+            <span class="faint">Engine</span>
+            <span class="card-number">{data.engine?.version ?? "–"}</span>
+            <span class="faint">{data.engine?.kind ?? "it does not answer"}</span>
+          </div>
+          <div class="card">
+            <span class="faint">Organization</span>
+            <span class="card-number">{organization.name}</span>
+            <span class="faint">
+              {organization.tier},{" "}
+              {organization.limits?.rate.requests
+                ? `${formatCount(organization.limits.rate.requests)} requests a minute`
+                : "no limit of requests"}
+            </span>
+          </div>
+        </div>
+      )}
+    </Shown>
+  );
+}
+
+function HealthCard({ title, health }: { title: string; health: Health }) {
+  const tone = health.status === "ok" ? "good" : health.status === "degraded" ? "warn" : "bad";
+  return (
+    <div class="card">
+      <span class="faint">{title}</span>
+      <span>
+        <span class={`badge ${tone}`}>{health.status}</span>
+      </span>
+      <span class="faint">
+        {Object.entries(health.checks)
+          .map(([name, state]) => `${name}: ${state}`)
+          .join(", ")}
+      </span>
+    </div>
+  );
+}
+
+function toBars(
+  items: UsageHour[],
+  of: (item: UsageHour) => number,
+  bad: (item: UsageHour) => number = () => 0,
+): Bar[] {
+  const now = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
+  return Array.from({ length: HOURS }, (_, index) => {
+    const at = now - (HOURS - 1 - index) * HOUR_MS;
+    const hour = items.filter((item) => new Date(item.hour).getTime() === at);
+    return {
+      at: new Date(at),
+      value: hour.reduce((sum, item) => sum + of(item), 0),
+      bad: hour.reduce((sum, item) => sum + bad(item), 0),
+    };
+  });
+}
+
+function Usage() {
+  const loaded = useLoaded(async () => {
+    const [usage, databases, organization] = await Promise.all([
+      listAll<UsageHour>("/v1/usage"),
+      listAll<Database>("/v1/databases"),
+      askControl<Organization>("/v1/organization"),
+    ]);
+    return { usage, databases, quota: organization.limits?.database_bytes ?? null };
+  }, []);
+  return (
+    <Shown of={loaded} what="Reading the usage">
+      {({ usage, databases, quota }) => (
+        <>
+          <div class="charts">
+            <section>
+              <h2>Requests, and those that failed</h2>
+              <Bars
+                bars={toBars(
+                  usage,
+                  (item) => item.requests,
+                  (item) => item.errors,
+                )}
+                label="Requests"
+              />
+            </section>
+            <section>
+              <h2>Rows</h2>
+              <Bars bars={toBars(usage, (item) => item.rows)} label="Rows" />
+            </section>
+            <section>
+              <h2>Bytes answered</h2>
+              <Bars bars={toBars(usage, (item) => item.bytes)} label="Bytes" format={formatBytes} />
+            </section>
+          </div>
+          <section>
+            <h2>Size of databases</h2>
+            <ul class="sizes">
+              {databases.map((one) => (
+                <li key={one.id}>
+                  <span class="mono">{one.name}</span>
+                  <progress
+                    max={quota ?? Math.max(1, ...databases.map((other) => other.size_bytes ?? 0))}
+                    value={one.size_bytes ?? 0}
+                    aria-label={`Size of ${one.name}`}
+                  />
+                  <span class="faint">
+                    {formatBytes(one.size_bytes)}
+                    {quota ? ` of ${formatBytes(quota)}` : ""}
+                  </span>
+                </li>
+              ))}
+            </ul>
+          </section>
+        </>
+      )}
+    </Shown>
+  );
+}
+
+/** Numbers of the whole installation since its start, for operators. */
+function Installation() {
+  const loaded = useLoaded(async () => parseMetrics(await (await openControl("/metrics")).text()), []);
+  return (
+    <section>
+      <h2>The installation since its start</h2>
+      <Shown of={loaded} what="Reading the metrics">
+        {(samples) => (
+          <div class="cards">
+            {listNumbers(samples).map(([title, number, note]) => (
+              <div class="card" key={title}>
+                <span class="faint">{title}</span>
+                <span class="card-number">{number}</span>
+                <span class="faint">{note}</span>
+              </div>
+            ))}
+          </div>
+        )}
+      </Shown>
+    </section>
+  );
+}
+
+function listNumbers(samples: Sample[]): [string, string, string][] {
+  const latency = (part: number) => {
+    const seconds = quantile(samples, "tuplegate_request_seconds", part, { plane: "data" });
+    return seconds === null ? "–" : formatMicros(seconds * 1e6);
+  };
+  const requests = sumOf(samples, "tuplegate_requests_total", { plane: "data" });
+  const workers = new Set(samples.map((one) => one.labels["worker"]).filter(Boolean)).size;
+  return [
+    ["Requests", formatCount(requests), "to the data plane"],
+    ["Errors", formatCount(sumOf(samples, "tuplegate_errors_total", { plane: "data" })), "also those with status 200"],
+    ["Latency, median", latency(0.5), `p95 ${latency(0.95)}, p99 ${latency(0.99)}`],
+    [
+      "Conflicts",
+      formatCount(sumOf(samples, "tuplegate_conflicts_total")),
+      `${formatCount(sumOf(samples, "tuplegate_retries_total"))} attempts begun again`,
+    ],
+    [
+      "Engine connections",
+      formatCount(sumOf(samples, "tuplegate_engine_connections", { state: "open" })),
+      `of ${formatCount(sumOf(samples, "tuplegate_engine_connections_max"))}`,
+    ],
+    [
+      "Running now",
+      formatCount(sumOf(samples, "tuplegate_requests_running", { plane: "data" })),
+      workers ? `requests, in ${plural(workers, "worker")}` : "requests",
+    ],
+  ];
+}
+
+function Matrix() {
+  const from = useStore(database);
+  const [probe, setProbe] = useState<string | null>(null);
+  const loaded = useLoaded(() => askData<Capabilities>("/capabilities", { database: from }), [from]);
+  return (
+    <section>
+      <h2>What the engine can do</h2>
+      <Shown of={loaded} what="Running the probes, the first time they are asked for">
+        {({ probes }) => (
+          <div class="matrix">
+            {[...new Set(probes.map((one) => one.group))].map((group) => (
+              <div key={group} class="card">
+                <h3>{group.replaceAll("_", " ")}</h3>
+                <ul>
+                  {probes
+                    .filter((one) => one.group === group)
+                    .map((one) => (
+                      <li key={one.name}>
+                        <span
+                          aria-label={one.supported ? "yes" : "no"}
+                          role="img"
+                          class={one.supported ? "yes" : "bad"}
+                        >
+                          {one.supported ? "✓" : "✗"}
+                        </span>
+                        <button type="button" onClick={() => setProbe(one.name)}>
+                          {one.title}
+                        </button>
+                      </li>
+                    ))}
+                </ul>
+              </div>
+            ))}
+          </div>
+        )}
+      </Shown>
+      {probe && <ProbeDialog name={probe} onClose={() => setProbe(null)} />}
+    </section>
+  );
+}
+
+interface ProbeRun {
+  title: string;
+  supported: boolean;
+  statements: { sql: string; rows: unknown[][]; error: unknown; exec_us: number }[];
+}
+
+function ProbeDialog({ name, onClose }: { name: string; onClose: () => void }) {
+  const loaded = useLoaded(
+    () => askData<ProbeRun>(`/capabilities/${encodeURIComponent(name)}`, { database: database.value }),
+    [name],
+  );
+  return (
+    <Dialog title={loaded.value?.title ?? name} onClose={onClose} wide>
+      {loaded.failure ? (
+        <FailureBox failure={asFailure(loaded.failure)} />
+      ) : (
+        <Shown of={loaded} what="Running the probe">
+          {(run) => (
+            <ol class="probe">
+              {run.statements.map((one, at) => (
+                <li key={at}>
+                  <code>{one.sql}</code>
+                  <span class="faint">
+                    {formatMicros(one.exec_us)}
+                    {one.error
+                      ? `, ${JSON.stringify(one.error)}`
+                      : one.rows.length
+                        ? `: ${JSON.stringify(one.rows)}`
+                        : ""}
+                  </span>
+                </li>
+              ))}
+            </ol>
+          )}
+        </Shown>
+      )}
+    </Dialog>
+  );
+}

@@ -1,0 +1,226 @@
+/** Results of what was run, and the running itself. */
+import { asFailure, type Failure } from "../api/http";
+import { type Done, OpenTransaction, runTransaction, type Statement, streamQuery } from "../api/query";
+import type { Notice, Timings } from "../api/types";
+import { database } from "../app/database";
+import { Rows } from "../grid/rows";
+import { Store } from "../parts/store";
+import { loadSchema, mayChangeSchema } from "../sql/schema";
+import { noteRun } from "./drafts";
+import { type PlanNode, readPlan } from "./plan";
+
+export type State = "running" | "done" | "failed" | "cancelled";
+
+export interface Result {
+  id: number;
+  title: string;
+  sql: string;
+  state: State;
+  isPinned: boolean;
+  startedAt: number;
+  endedAt: number | null;
+  rows: Rows | null;
+  affected: number | null;
+  timings: Timings | null;
+  notices: Notice[];
+  failure: Failure | null;
+  plan: PlanNode | null;
+  /** A remark on the result as a whole: rows that were cut, how a transaction was committed. */
+  remark: string | null;
+  /** Rises with every change. */
+  version: number;
+}
+
+export const results = new Store<Result[]>([]);
+export const chosenResult = new Store<number>(0);
+export const running = new Store<AbortController | null>(null);
+
+let nextId = 1;
+
+function makeResult(sql: string, title: string): Result {
+  return {
+    id: nextId++,
+    title,
+    sql,
+    state: "running",
+    isPinned: false,
+    startedAt: performance.now(),
+    endedAt: null,
+    rows: null,
+    affected: null,
+    timings: null,
+    notices: [],
+    failure: null,
+    plan: null,
+    remark: null,
+    version: 0,
+  };
+}
+
+function titleOf(sql: string): string {
+  const text = sql.replace(/\s+/g, " ").trim();
+  return text.length > 28 ? `${text.slice(0, 27)}…` : text;
+}
+
+/** Show results in place of those that are not pinned. */
+function show(made: Result[]): void {
+  results.update((all) => [...all.filter((one) => one.isPinned), ...made]);
+  chosenResult.set(made[0]!.id);
+}
+
+function touch(result: Result): void {
+  result.version += 1;
+  results.update((all) => [...all]);
+}
+
+function finish(result: Result, state: State, failure: Failure | null = null): void {
+  result.state = state;
+  result.failure = failure;
+  result.endedAt = performance.now();
+  touch(result);
+}
+
+export function closeResult(id: number): void {
+  results.update((all) => all.filter((one) => one.id !== id));
+  if (chosenResult.value === id) chosenResult.set(results.value.at(-1)?.id ?? 0);
+}
+
+export function pinResult(result: Result): void {
+  result.isPinned = !result.isPinned;
+  touch(result);
+}
+
+export function cancelRunning(): boolean {
+  running.value?.abort();
+  return running.value !== null;
+}
+
+const DRAW_MS = 120;
+
+/** Run one statement; its rows are shown as they come. Return the failure, if any. */
+export function runOne(statement: Statement): Promise<Failure | null> {
+  return run([makeResult(statement.sql, titleOf(statement.sql))], async ([result], signal) => {
+    const rows = new Rows();
+    let drawnAt = 0;
+    const reader = {
+      columns: (columns: string[], types: string[]) => {
+        rows.columns = columns;
+        rows.types = types;
+        if (columns.length) result!.rows = rows;
+        touch(result!);
+      },
+      lines: (bytes: Uint8Array, places: number[]) => {
+        const hasRoom = rows.add(bytes, places);
+        if (performance.now() - drawnAt > DRAW_MS) {
+          drawnAt = performance.now();
+          touch(result!);
+        }
+        return hasRoom;
+      },
+    };
+    const done = await streamQuery(statement, database.value, signal, reader);
+    if (done) takeDone(result!, done);
+    else
+      result!.remark =
+        "The page keeps no more rows than these; the statement was stopped. Narrow it to see the others.";
+  });
+}
+
+function takeDone(result: Result, done: Done): void {
+  result.affected = done.affected_rows;
+  result.timings = done.timings;
+  result.notices = done.notices ?? [];
+}
+
+const COMMITS = {
+  two_phase: "Committed in two phases.",
+  one_phase: "Committed.",
+  read_only: "It only read: there was nothing to commit.",
+};
+
+/** Run several statements as one transaction: all of them or none. */
+export function runTogether(statements: Statement[]): Promise<Failure | null> {
+  const made = statements.map((one, at) => makeResult(one.sql, `${at + 1}: ${titleOf(one.sql)}`));
+  return run(made, async (all, signal) => {
+    const answer = await runTransaction(statements, database.value, signal);
+    answer.results.forEach((one, at) => {
+      const result = all[at]!;
+      if (one.columns.length) result.rows = Rows.of(one.columns, one.types, one.rows);
+      result.affected = one.affected_rows;
+      result.notices = one.notices ?? [];
+      result.timings = answer.timings;
+      result.remark =
+        COMMITS[answer.commit] + (one.truncated ? " Rows were cut: run the statement alone to get all." : "");
+    });
+  });
+}
+
+/** Return what stands before an explained statement. */
+export function explainPrefix(analyze: boolean): string {
+  return `explain (format json, verbose false${analyze ? ", analyze, buffers" : ""}) `;
+}
+
+/** Show how the engine would run a statement, or with `analyze` runs it: in a transaction that is rolled back. */
+export function explain(statement: Statement, analyze: boolean): Promise<Failure | null> {
+  const result = makeResult(statement.sql, `${analyze ? "Analyze" : "Explain"}: ${titleOf(statement.sql)}`);
+  return run([result], async ([shown], signal) => {
+    const sql = explainPrefix(analyze) + statement.sql;
+    const opened = await OpenTransaction.begin(database.value);
+    try {
+      const answer = await opened.query({ ...statement, sql }, signal);
+      shown!.plan = readPlan(answer.rows[0]![0]!);
+      shown!.remark = analyze ? "The statement ran in a transaction that was rolled back: nothing was changed." : null;
+      shown!.timings = answer.timings ?? null;
+    } finally {
+      await opened.rollback();
+    }
+  });
+}
+
+async function run(
+  made: Result[],
+  work: (made: Result[], signal: AbortSignal) => Promise<void>,
+): Promise<Failure | null> {
+  if (running.value) return null;
+  const controller = new AbortController();
+  const from = database.value;
+  running.set(controller);
+  show(made);
+  let failure: Failure | null = null;
+  try {
+    await work(made, controller.signal);
+    for (const result of made) finish(result, "done");
+  } catch (error) {
+    failure = asFailure(error);
+    fail(made, failure, controller.signal.aborted);
+  } finally {
+    running.set(null);
+  }
+  for (const result of made) note(result, from);
+  if (!failure && made.some((result) => mayChangeSchema(result.sql))) void loadSchema();
+  return failure;
+}
+
+function fail(made: Result[], failure: Failure, isCancelled: boolean): void {
+  const at = failure.body.statement ?? 0;
+  made.forEach((result, index) => {
+    if (isCancelled) finish(result, "cancelled");
+    else if (made.length === 1 || index === at) finish(result, "failed", failure);
+    else {
+      result.remark = `Nothing was applied: statement ${at + 1} failed.`;
+      finish(result, "cancelled");
+    }
+  });
+  chosenResult.set((made[at] ?? made[0]!).id);
+}
+
+function note(result: Result, from: string | null): void {
+  noteRun({
+    sql: result.sql,
+    at: new Date().toISOString(),
+    database: from,
+    ms: Math.round((result.endedAt ?? 0) - result.startedAt),
+    rows: result.rows?.count ?? result.affected ?? 0,
+    problem: result.failure?.message ?? (result.state === "cancelled" ? "cancelled" : null),
+  });
+}

@@ -1,0 +1,76 @@
+"""Records of one-time codes, which sign the console in."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from tuplegate.access.tokens import Token
+from tuplegate.catalog.credentials import KEY_LIVES
+from tuplegate.catalog.metadata import Actor, Metadata, build_change
+
+CODE_LIFETIME_S: Final = 60
+
+_DATABASE = "coalesce(database, (SELECT k.database FROM api_key k WHERE k.id = done.key))"
+"""The database that a code is bound to, by itself or through its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRecord:
+    """Whose code it is. `digest` is hexadecimal."""
+
+    organization: str
+    key: str
+    digest: str
+
+
+class ConsoleCodeRecords:
+    def __init__(self, metadata: Metadata, lookups: Metadata) -> None:
+        self._metadata = metadata
+        self._lookups = lookups
+
+    async def add(
+        self, actor: Actor, token: Token, scopes: Iterable[str], database: str | None, lifetime_s: int
+    ) -> datetime:
+        """Add a code for a session of that lifetime, and return until when it is good. Old codes of the key go."""
+        statement, values = build_change(
+            actor, "console_code.create", "id",
+            "INSERT INTO console_code (id, key, digest, scopes, database, lifetime_s, expires_at)"
+            " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5, $6::int,"
+            " now() + $7::int * interval '1 second') RETURNING expires_at, id, key, database",
+            token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s), str(CODE_LIFETIME_S),
+            concerns=_DATABASE, quiet=True,
+            also="gone AS (DELETE FROM console_code WHERE key = $2 AND expires_at <= now())",
+        )  # fmt: skip
+        rows = await self._metadata.fetch(statement, *values)
+        return datetime.fromisoformat(str(rows[0][0])).astimezone(UTC)
+
+    async def find(self, id: str) -> CodeRecord | None:
+        rows = await self._lookups.fetch(
+            "SELECT k.organization, k.id, encode(c.digest, 'hex') FROM console_code c JOIN api_key k ON k.id = c.key"
+            " WHERE c.id = $1",
+            id,
+        )
+        return CodeRecord(*map(str, rows[0])) if rows else None
+
+    async def exchange(self, actor: Actor, id: str, token: Token) -> int | None:
+        """Replace a code by a session, if code and key are still good. Return the session's lifetime, or None.
+
+        Of several who try at once, one succeeds: the others find that the code is gone.
+        """
+        statement, values = build_change(
+            actor, "console_code.exchange", "$2",
+            "DELETE FROM console_code c USING api_key k, organization o WHERE c.id = $1 AND k.id = c.key"
+            f" AND o.id = k.organization AND c.expires_at > clock_timestamp() AND {KEY_LIVES}"
+            " RETURNING c.lifetime_s, c.key, c.database, c.scopes",
+            id, token.id, token.digest.hex(),
+            concerns=_DATABASE, quiet=True,
+            also="made AS (INSERT INTO session (id, key, digest, scopes, database, lifetime_s, expires_at)"
+            " SELECT $2, key, decode($3, 'hex'), scopes, database, lifetime_s, now() + lifetime_s * interval '1 second'"
+            " FROM done)",
+        )  # fmt: skip
+        rows = await self._metadata.fetch(statement, *values)
+        return int(str(rows[0][0])) if rows else None
+
+    async def remove_old(self) -> None:
+        await self._metadata.fetch("DELETE FROM console_code WHERE expires_at <= now()")

@@ -1,0 +1,140 @@
+"""The console as its tests use it: keys, clicks, and what is seen. Also how its pages are built."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.service import Service
+
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "build" / "pictures"
+WAIT_MS = 30_000
+"""How long a test waits for what must come by itself."""
+
+expect.set_options(timeout=WAIT_MS)
+
+
+def require(is_there: bool, reason: str) -> None:
+    """Skip the test where something is missing; fail it where CI is set, which must have everything."""
+    if is_there:
+        return
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def find_chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def build_pages() -> None:
+    """Build the pages where their sources have changed."""
+    built = subprocess.run([sys.executable, "tools/console.py"], cwd=ROOT, capture_output=True, text=True)
+    require(built.returncode == 0, f"the console's pages cannot be built: {built.stderr[-500:]}")
+
+
+class Console:
+    """A page of the console. `problems` are errors that the browser told of."""
+
+    def __init__(self, page: Page, service: Service) -> None:
+        self.page = page
+        self.service = service
+        self.problems: list[str] = []
+        self.expected: list[str] = []
+        """Parts of problems that the test brings about."""
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
+
+    def check(self) -> None:
+        unexpected = [one for one in self.problems if not any(part in one for part in self.expected)]
+        assert unexpected == []
+
+    def open(self, address: str = "") -> None:
+        self.page.goto(f"{self.service.control_url}/console/{address}")
+
+    def sign_in(self, key: str, address: str = "") -> None:
+        self.open(address)
+        self.page.get_by_label("API key").fill(key)
+        self.page.get_by_role("button", name="Sign in").click()
+        expect(self.page.locator("#main")).to_be_visible()
+
+    @property
+    def editor(self) -> Locator:
+        return self.page.get_by_role("textbox", name="SQL")
+
+    def write(self, sql: str) -> None:
+        """Replace what is in the editor, as somebody who pastes."""
+        self.editor.click()
+        self.page.keyboard.press("ControlOrMeta+a")
+        self.page.keyboard.press("Delete")
+        self.page.keyboard.insert_text(sql)
+
+    def run(self, sql: str | None = None) -> None:
+        """Run with the keyboard and wait for the end."""
+        if sql is not None:
+            self.write(sql)
+        self.page.keyboard.press("ControlOrMeta+Enter")
+        self.wait_for_end()
+
+    def wait_for_end(self) -> None:
+        expect(self.page.locator(".results .status")).to_be_visible()
+        expect(self.page.locator(".results .status.running")).to_have_count(0)
+
+    @property
+    def grid(self) -> Locator:
+        return self.page.get_by_role("grid")
+
+    def cell(self, row: int, column: int) -> Locator:
+        """A cell by its place, both counted from 0."""
+        return self.grid.locator(f'[role=row][aria-rowindex="{row + 2}"] [role=gridcell][aria-colindex="{column + 2}"]')
+
+    @property
+    def status(self) -> Locator:
+        return self.page.locator(".results .status")
+
+    @property
+    def alert(self) -> Locator:
+        return self.page.get_by_role("alert")
+
+    def command(self, name: str) -> None:
+        """Do something by the command palette."""
+        self.page.keyboard.press("ControlOrMeta+k")
+        self.page.get_by_role("combobox", name="Search commands").fill(name)
+        self.page.keyboard.press("Enter")
+
+    def go(self, page: str) -> None:
+        self.page.get_by_role("navigation", name="Pages").get_by_role("link", name=page, exact=True).click()
+
+    def clipboard(self) -> str:
+        text: str = self.page.evaluate("navigator.clipboard.readText()")
+        return text
+
+    def picture(self, name: str) -> None:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=PICTURES / f"{name}.png")
+
+
+def _new_context(browser: Browser, service: Service, **options: Any) -> BrowserContext:
+    size = options.pop("viewport", {"width": 1280, "height": 800})
+    context = browser.new_context(viewport=size, **options)
+    context.set_default_timeout(WAIT_MS)
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=service.control_url)
+    return context
+
+
+@contextmanager
+def open_console(browser: Browser, service: Service, **options: Any) -> Iterator[Console]:
+    """Give a console in a context of its own, with nothing kept from before."""
+    context = _new_context(browser, service, **options)
+    console = Console(context.new_page(), service)
+    yield console
+    console.check()
+    context.close()

@@ -1,0 +1,245 @@
+"""The data page: the tree, rows by pages, filters, foreign keys, edits, structure, import and diagram."""
+
+from pathlib import Path
+
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.console.console import Console, open_console
+from tests.control import Organization
+from tests.service import Service
+
+STATEMENTS = (
+    "create table country (code text primary key, name text not null)",
+    "create table city (id int primary key, name text not null, country text references country, size int, "
+    "facts jsonb)",
+    "create table event (id bigint generated always as identity primary key, city_id int references city, note text)",
+    "create view large as select * from city where size > 1000",
+    "insert into country values ('de', 'Germany'), ('no', 'Norway')",
+    "insert into city select n, 'City ' || n, case n % 2 when 0 then 'de' else 'no' end, nullif(n % 7, 0), "
+    "jsonb_build_object('n', n) from generate_series(1, 250) n",
+    "insert into event (city_id, note) select 2, 'event ' || n from generate_series(1, 3) n",
+)
+
+
+def _make(own: Organization) -> None:
+    for statement in STATEMENTS:
+        own.control.sql()(statement)
+
+
+def _open(console: Console, own: Organization, table: str = "city", key: str | None = None) -> None:
+    _make(own)
+    console.sign_in(key or own.key, f"#/data/public/{table}")
+    expect(console.cell(0, 0)).to_be_visible()
+
+
+def _edit(console: Console, row: int, column: int, value: str) -> None:
+    console.cell(row, column).dblclick()
+    editor = console.page.get_by_role("textbox", name="New value of")
+    expect(editor).to_be_focused()
+    editor.fill(value)
+    console.page.keyboard.press("Enter")
+    expect(editor).to_have_count(0)
+
+
+def _staged(console: Console) -> Locator:
+    return console.page.get_by_role("region", name="Staged edits")
+
+
+def test_pages_follow_the_key_in_both_directions_and_any_order(console: Console, own: Organization) -> None:
+    _open(console, own)
+    page = console.page
+    expect(console.cell(1, 0)).to_have_text("2")
+    page.get_by_role("button", name="Next page").click()
+    expect(console.cell(0, 0)).to_have_text("101")
+    page.get_by_role("button", name="Next page").click()
+    expect(page.get_by_text("Page 3, 50 rows")).to_be_visible()
+    expect(page.get_by_role("button", name="Next page")).to_be_disabled()
+    page.get_by_role("button", name="Page before").click()
+    expect(console.cell(0, 0)).to_have_text("101")
+    page.get_by_role("columnheader", name="size").get_by_role("button").click()
+    expect(console.cell(0, 3)).to_have_text("1")
+    seen = _walk(console)
+    assert len(seen) == len(set(seen)) == 250
+
+
+def _walk(console: Console) -> list[str]:
+    """The keys of all rows, page by page, as they are seen when somebody pages through with the keyboard."""
+    page = console.page
+    seen: list[str] = []
+    for number, count in ((1, 100), (2, 100), (3, 50)):
+        expect(page.get_by_text(f"Page {number}, {count} rows")).to_be_visible()
+        console.cell(0, 0).click()
+        found: dict[str, str] = {}
+        for row in (*range(0, count, 20), count - 1):
+            expect(console.cell(row, 0)).to_have_attribute("aria-selected", "true")
+            found.update(
+                console.grid.locator("[role=gridcell][aria-colindex='2']").evaluate_all(
+                    "cells => cells.map(cell => [cell.parentElement.ariaRowIndex, cell.textContent])"
+                )
+            )
+            page.keyboard.press("PageDown")
+        assert len(found) == count
+        seen += found.values()
+        if number < 3:
+            last = console.cell(count - 1, 0).inner_text()
+            page.get_by_role("button", name="Next page").click()
+            expect(console.cell(0, 0)).not_to_have_text(last)
+    return seen
+
+
+def test_rows_are_filtered_and_foreign_keys_followed(console: Console, own: Organization) -> None:
+    _open(console, own)
+    page = console.page
+    page.get_by_role("button", name="+ Filter").click()
+    page.get_by_label("Column", exact=True).select_option("name")
+    page.get_by_label("Comparison").select_option("contains")
+    page.get_by_label("Value", exact=True).fill("ty 20")
+    page.get_by_role("button", name="Apply filters").click()
+    expect(page.get_by_text("Page 1, 11 rows")).to_be_visible()
+    console.cell(0, 2).get_by_role("link", name="Row of country").click()
+    expect(page.get_by_role("heading", name="country")).to_be_visible()
+    expect(console.cell(0, 1)).to_have_text("Germany")
+    expect(page.get_by_text("Page 1, 1 row")).to_be_visible()
+    console.cell(0, 0).click()
+    page.get_by_role("button", name="← city.country").click()
+    expect(page.get_by_text("Page 1, 100 rows")).to_be_visible()
+    expect(console.cell(0, 0)).to_have_text("2")
+
+
+def test_edits_are_staged_shown_as_sql_and_applied_together(console: Console, own: Organization) -> None:
+    _open(console, own)
+    page, sql = console.page, own.control.sql()
+    _edit(console, 0, 1, "It's new")
+    _edit(console, 1, 4, '{"n": 12345678901234567890}')
+    console.cell(2, 0).click()
+    page.get_by_role("button", name="Delete the row").click()
+    page.get_by_role("button", name="New row").click()
+    page.get_by_role("dialog").get_by_label("id").first.fill("999")
+    page.get_by_role("dialog").get_by_label("name").first.fill("Added")
+    page.get_by_role("button", name="Stage the row").click()
+    staged = _staged(console)
+    expect(staged).to_contain_text("update city set name = 'It''s new' where id = 1 and name = 'City 1';")
+    expect(staged).to_contain_text("4 staged edits")
+    assert sql.value("select name from city where id = 1") == "City 1"
+    staged.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("4 edits applied.")).to_be_visible()
+    expect(console.cell(0, 1)).to_have_text("It's new")
+    rows = sql.rows(
+        "select id, name, facts ->> 'n' from city where id in (1, 2, 3, 999) order by id", row_mode="arrays"
+    )
+    assert rows == [[1, "It's new", "1"], [2, "City 2", "12345678901234567890"], [999, "Added", None]]
+
+
+def test_of_two_people_who_edit_one_row_the_second_is_asked(
+    console: Console, own: Organization, browser: Browser, service: Service
+) -> None:
+    _open(console, own)
+    sql = own.control.sql()
+    with open_console(browser, service) as other:
+        other.sign_in(own.key, "#/data/public/city")
+        for person, name in ((console, "Mine"), (other, "Theirs")):
+            expect(person.cell(0, 1)).to_have_text("City 1")
+            _edit(person, 0, 1, name)
+        _edit(console, 1, 1, "Also mine")
+        _staged(other).get_by_role("button", name="Apply").click()
+        expect(other.page.get_by_text("1 edit applied.")).to_be_visible()
+        _staged(console).get_by_role("button", name="Apply").click()
+        expect(console.alert).to_contain_text("Somebody has changed a row that you edited. Nothing was applied.")
+        expect(_staged(console)).to_contain_text("you saw City 1, it is now Theirs, yours is Mine")
+        assert sql.value("select name from city where id = 2") == "City 2"
+        console.page.get_by_role("button", name="Keep my change").click()
+        _staged(console).get_by_role("button", name="Apply").click()
+        expect(console.page.get_by_text("2 edits applied.")).to_be_visible()
+        assert sql.value("select name from city where id = 1") == "Mine"
+
+
+def test_an_edit_that_the_engine_refuses_is_kept_with_the_others(console: Console, own: Organization) -> None:
+    _open(console, own)
+    _edit(console, 0, 1, "Good")
+    _edit(console, 1, 2, "xx")
+    _staged(console).get_by_role("button", name="Apply").click()
+    expect(console.alert).to_contain_text("Edit 2 of 2")
+    expect(console.alert).to_contain_text("violates foreign key constraint")
+    expect(_staged(console)).to_contain_text("2 staged edits")
+    assert own.control.sql().value("select name from city where id = 1") == "City 1"
+    _staged(console).get_by_role("button", name="Drop all").click()
+    console.page.get_by_role("button", name="Undo").click()
+    expect(_staged(console)).to_contain_text("2 staged edits")
+    _staged(console).get_by_role("button", name="Drop all").click()
+
+
+def test_a_read_key_and_a_view_may_not_be_edited(console: Console, own: Organization) -> None:
+    key = own.control.post("/v1/keys", {"name": "reader", "scopes": ["read"]})["key"]
+    _open(console, own, key=key)
+    expect(console.page.get_by_text("Your key may only read.")).to_be_visible()
+    console.cell(0, 1).dblclick()
+    expect(console.page.get_by_role("complementary", name="Value of name")).to_be_visible()
+    expect(console.page.get_by_role("button", name="New row")).to_have_count(0)
+    expect(console.page.get_by_role("link", name="Keys")).to_have_count(0)
+
+
+def test_a_session_that_ends_in_the_middle_of_edits_keeps_them(console: Console, own: Organization) -> None:
+    console.expected = ["401"]
+    made = own.control.post("/v1/keys", {"name": "short", "scopes": ["write"]})
+    _open(console, own, key=made["key"])
+    _edit(console, 0, 1, "Survives")
+    own.control.delete(f"/v1/keys/{made['id']}")
+    dialog = console.page.get_by_role("dialog", name="Your session has ended")
+    while not dialog.is_visible():
+        console.page.get_by_role("button", name="Load again").click(timeout=2000, force=True)
+        console.page.wait_for_timeout(100)
+    dialog.get_by_label("API key").fill(own.key)
+    console.page.keyboard.press("Enter")
+    expect(_staged(console)).to_contain_text("set name = 'Survives'")
+    _staged(console).get_by_role("button", name="Apply").click()
+    expect(console.page.get_by_text("1 edit applied.")).to_be_visible()
+
+
+def test_the_structure_shows_a_statement_that_makes_the_table(console: Console, own: Organization) -> None:
+    _make(own)
+    console.sign_in(own.key, "#/data/public/city/structure")
+    page = console.page
+    expect(page.get_by_text("FOREIGN KEY (country) REFERENCES country(code)").first).to_be_visible()
+    expect(page.get_by_role("link", name="public.event")).to_be_visible()
+    create = page.get_by_label("CREATE statement").inner_text()
+    sql = own.control.sql()
+    sql("drop table event, city cascade")
+    sql(create.rstrip().rstrip(";"))
+    assert sql.value("select count(*) from city") == 0
+    console.go("Data")
+    page.get_by_role("link", name="Diagram").click()
+    diagram = page.get_by_role("group", name="Tables and foreign keys")
+    expect(diagram.get_by_role("link", name="country code")).to_be_visible()
+
+
+def test_a_csv_file_is_previewed_with_types_and_imported_whole(
+    signed_in: Console, own: Organization, tmp_path: Path
+) -> None:
+    file = tmp_path / "My cities.csv"
+    file.write_text('Id;Name;Founded;Zip\n1;"a;b";1237-01-01;01234\n2;"say ""hi""";;00001\n3;"";1999-12-31;\n')
+    page = signed_in.page
+    signed_in.go("Data")
+    page.get_by_role("link", name="Import a CSV file").click()
+    page.get_by_label("CSV file").set_input_files(file)
+    expect(page.get_by_label("Type of id")).to_have_value("integer")
+    expect(page.get_by_label("Type of founded")).to_have_value("date")
+    expect(page.get_by_label("Type of zip")).to_have_value("text")
+    page.get_by_role("button", name="Import 3 rows").click()
+    expect(page.get_by_role("heading", name="my_cities")).to_be_visible()
+    rows = own.control.sql().rows("select * from my_cities order by id", row_mode="arrays")
+    assert rows == [[1, "a;b", "1237-01-01", "01234"], [2, 'say "hi"', None, "00001"], [3, "", "1999-12-31", None]]
+
+
+def test_an_import_that_fails_leaves_nothing(signed_in: Console, own: Organization, tmp_path: Path) -> None:
+    own.control.sql()("create table small (n int check (n < 3))")
+    file = tmp_path / "small.csv"
+    file.write_text("n\n1\n2\n3\n")
+    page = signed_in.page
+    signed_in.command("Load the schema again")
+    signed_in.go("Data")
+    page.get_by_role("link", name="Import a CSV file").click()
+    page.get_by_label("CSV file").set_input_files(file)
+    expect(page.get_by_text("The rows are added to the table small.")).to_be_visible()
+    page.get_by_role("button", name="Import 3 rows").click()
+    expect(signed_in.alert).to_contain_text("violates check constraint")
+    assert own.control.sql().value("select count(*) from small") == 0
