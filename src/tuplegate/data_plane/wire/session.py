@@ -236,14 +236,14 @@ class WireConnection:
         except WireError as refusal:
             refused = self._refuse(kind, refusal)
             if kind != SYNC:
-                return refused + (self._end_unit() if kind in (QUERY, FUNCTION) else b"")
+                return refused + (self._end_unit(kind) if kind in (QUERY, FUNCTION) else b"")
             message = refused + message
         self._flow.sent(kind)
         self._parts.sent(kind)
         if ends_rows:
             self._awaits_rows = False
             self._unlisten_behind(in_block=False)
-        return message + self._end_unit() if ends_rows or kind in (QUERY, SYNC, FUNCTION) else message
+        return message + self._end_unit(kind) if ends_rows or kind in (QUERY, SYNC, FUNCTION) else message
 
     async def _judge_kind(self, kind: int, message: bytes) -> bytes:
         """Return what the engine gets for a message; raises WireError where that is nothing."""
@@ -273,7 +273,7 @@ class WireConnection:
             self._listening.sent(kind)
         return message
 
-    def _end_unit(self) -> bytes:
+    def _end_unit(self, kind: int) -> bytes:
         """Return what must follow a message that the engine answers with ReadyForQuery."""
         if self._awaits_rows:
             return b""
@@ -282,7 +282,11 @@ class WireConnection:
             closing = self._add_own(behind + self._closing[1:] + LEAVE_SERIALIZABLE, must_succeed=True)
             self._level = self._own[-1]
             return closing
-        return self._add_own(behind, must_succeed=True) if behind else b""
+        if not behind:
+            return b""
+        messages = self._add_own(behind, must_succeed=True)
+        # Behind a simple query there is no unnamed statement to be lost, and this one is answered with less.
+        return write_query(b";".join(behind)) if kind == QUERY else messages
 
     # -- listening ------------------------------------------------------------------------------------------------
 
