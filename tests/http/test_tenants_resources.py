@@ -145,14 +145,15 @@ def test_a_commit_finds_the_memory_that_it_needs(one: Tenant, two: Tenant, route
 @needs_linux
 @pytest.mark.parametrize("way", ["one statement", "many statements"])
 def test_a_session_of_a_client_does_not_commit_without_memory(one: Tenant, two: Tenant, way: str) -> None:
-    """Nor with a key that may only read. It is ended while it fills its memory, and told why; the engine goes on."""
+    """It is ended while it fills its memory, and told why; the engine goes on. A key that may only read cannot begin
+    such a transaction (`test_wire_reading.py`)."""
     listen = "do $$ begin for i in 1..6000 loop execute 'listen c' || i; end loop; end $$"
     fill = [f"do $$ {FILL} $$"]
     if way == "many statements":
         fill = [f"select set_config('fill.b{n}', repeat('x', 2000000), false) is null" for n in range(100)]
     with as_owner(one.service) as engine, undisturbed(two):
         client = Hand(one.service)
-        client.start(one.read.client.headers["Authorization"].removeprefix("Bearer "))
+        client.start(one.write.client.headers["Authorization"].removeprefix("Bearer "))
         client.send(b"".join(map(query, ["begin read write; select pg_current_xact_id()", listen, *fill, "commit"])))
         said = client.last_words()
         assert b"57P01" in said, said

@@ -383,3 +383,22 @@ def test_the_type_of_a_long_error_is_seen() -> None:
     assert b"".join(messages.feed(error[at : at + 1000]) for at in range(0, len(error), 1000)) == error
     assert messages.feed(write_ready(b"I")) == write_ready(b"I")
     assert seen == [(ERROR, 0), (READY, 6)]
+
+
+@pytest.mark.parametrize(
+    ("text", "copies", "alone"),
+    [
+        (b"copy t from stdin", 1, True),
+        (b'COPY "Odd; ""schema"""."a FROM stdin; \\" ("x, y", "(", ";") FROM stdin;', 1, True),
+        (b'copy "stdin" to stdout;', 0, True),
+        (b"copy t from stdin; copy u from stdin", 2, False),
+        (b"copy t from stdin -- ; copy u from stdin", 2, False),
+        (b"copy t from stdin delimiter ';' null 'stdin'", 2, False),
+        (b'copy "t from stdin; copy u from stdin', 2, False),
+        (b"select 1; copy t from stdin", 1, False),
+    ],
+)
+def test_rows_that_a_text_can_take(text: bytes, copies: int, alone: bool) -> None:
+    """A name may hold anything. Where something else is quoted too, the worse is taken."""
+    judged = judge_text(text)
+    assert (judged.copies, judged.is_alone) == (copies, alone)

@@ -33,7 +33,7 @@ class Place(Enum):
 
 
 class Listening:
-    """What must be known of a session for this. `is_on`: it may listen, since its client has said so.
+    """The state that this needs of a session. `is_on`: it may listen, since its client has said so.
 
     `can_end`: a statement was prepared that ends a transaction; what is executed can be that one, whatever its name.
     """

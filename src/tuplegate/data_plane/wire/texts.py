@@ -42,6 +42,10 @@ _PLAIN: Final = frozenset(
 """First words of what does the same, and fails with the same errors, alone and in front of another statement."""
 _INERT: Final = frozenset({"begin", "start", "savepoint", "show", "reset", "deallocate"})
 """First words of what runs no code and changes no setting to another value than at the start, if it is alone."""
+_QUOTED_NAME: Final = rb'"(?:[^"]|"")*+"'
+_ONE_COPY: Final = re.compile(rb'\s*copy\b(?:[^"\'$;/-]|%b)*+;?\s*' % _QUOTED_NAME)
+"""A COPY that has nothing but names and words, so that no sign in one of its names can mean anything else."""
+_NAME: Final = re.compile(_QUOTED_NAME)
 _LISTENS: Final = re.compile(rb"\blisten\b")
 _CHOOSES: Final = frozenset({"set", "begin", "start"})
 """First words of what can make the present transaction one that writes: nothing else can before the engine has taken a
@@ -97,7 +101,8 @@ def judge_text(text: bytes) -> Judged:
             _check_second(sql, keyword, end)
     except ServiceError as error:
         raise WireError("54000", error.body.message, error.body.hint) from None
-    is_alone = b";" not in text.rstrip(_NOTHING)
+    is_one_copy = keyword == "copy" and _ONE_COPY.fullmatch(lowered) is not None
+    is_alone = is_one_copy or b";" not in text.rstrip(_NOTHING)
     begins = 1 if is_alone else _count_begun(text, lowered)
     is_concurrent = b"concurrently" in lowered
     ends = keyword in _ENDS
@@ -117,9 +122,16 @@ def judge_text(text: bytes) -> Judged:
         and b"unlisten" not in lowered  # one's answer could be taken for the other's
         and (keyword in _PLAIN or (not is_alone and keyword != "discard")),
         listens=b"listen" in lowered and _LISTENS.search(lowered) is not None,
-        copies=lowered.count(b"stdin") if b"copy" in lowered else 0,
+        copies=_count_copies(lowered, is_one=is_one_copy),
         is_lazy=b"synchronous_commit" in lowered,
     )
+
+
+def _count_copies(lowered: bytes, *, is_one: bool) -> int:
+    """Return how often it can copy from the client."""
+    if b"copy" not in lowered:
+        return 0
+    return int(b"stdin" in _NAME.sub(b"", lowered)) if is_one else lowered.count(b"stdin")
 
 
 def check_reads(text: bytes, judged: Judged) -> None:
