@@ -46,6 +46,7 @@ HOT = (
     "data_plane/wire/texts",
     "direct_future",
     "eager",
+    "engine/cockroach/pool",
     "engine/libpq/column_rewrites",
     "engine/libpq/connection",
     "engine/libpq/failures",
