@@ -5,8 +5,9 @@ import pytest
 from tuplegate.engine.cockroach.failures import find_position, refine
 from tuplegate.engine.cockroach.own.probes import is_here
 from tuplegate.engine.cockroach.query.rules import Kind, check_room, find_kind, refuse_copy
-from tuplegate.engine.cockroach.transaction.records import Records, database_secret, new_number, number_of
+from tuplegate.engine.cockroach.transaction.records import Records, new_number, number_of
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
+from tuplegate.engine.libpq.database_secrets import database_secret
 from tuplegate.engine.port import (
     Access,
     Conflict,

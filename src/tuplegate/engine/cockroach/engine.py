@@ -8,7 +8,7 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import Connector, ServiceSession
-from tuplegate.engine.cockroach.own.locks import Locks, lock_name
+from tuplegate.engine.cockroach.own.locks import Locks
 from tuplegate.engine.cockroach.own.probes import find_version
 from tuplegate.engine.cockroach.own.settings import EngineSettings
 from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools, tick
@@ -185,7 +185,7 @@ class CockroachEngine:
         return self._locks.hold(name)
 
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
-        return self._locks.hold(lock_name(database, lock, key))
+        return self._locks.hold(lock.name_in(database, key))
 
     async def outcome(self, target: port.Target, number: int, mark: str = "", history: int = 0) -> port.Outcome | None:
         return await self._ledger.find(target.database, number)

@@ -30,6 +30,10 @@ class Lock(StrEnum):
     DUMP = "dump"
     """The right to dump the database."""
 
+    def name_in(self, database: str, key: str = "") -> str:
+        """Return its name in a database. Everybody who holds it, or asks for it, makes its name here."""
+        return f"{self}/{database}/{key}" if key else f"{self}/{database}"
+
 
 class EngineSession(Protocol):
     """One connection for the service's own use. Its user begins and ends transactions."""

@@ -38,7 +38,7 @@ from tuplegate.engine.postgres.tenancy.dump import Dumps
 from tuplegate.engine.postgres.tenancy.inspect import find_tables, read_durability
 from tuplegate.engine.postgres.tenancy.scratch import Scratch
 from tuplegate.engine.postgres.transaction.histories import judge_elsewhere
-from tuplegate.engine.postgres.transaction.ledger import Ledger, lock_name
+from tuplegate.engine.postgres.transaction.ledger import Ledger
 from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.transaction.recovery import Recovery
 from tuplegate.engine.postgres.transaction.two_phase import Decider
@@ -200,7 +200,7 @@ class PostgresEngine:
         return self._ledger.hold(name)
 
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
-        return self._ledger.hold(lock_name(database, lock, key))
+        return self._ledger.hold(lock.name_in(database, key))
 
     async def outcome(self, target: port.Target, number: int, mark: str = "", history: int = 0) -> port.Outcome | None:
         return judge_elsewhere(history) if mark else await self._recovery.outcome(number, history)

@@ -8,6 +8,7 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, Meter
+from tuplegate.engine.libpq.database_secrets import database_secret
 from tuplegate.engine.libpq.logins import add_settings, as_tenant, name_role
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.stocks import Stocks
@@ -30,7 +31,7 @@ from tuplegate.engine.postgres.safety.database_state import DatabaseState
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
 from tuplegate.engine.postgres.safety.stubborn import STUCK_MAX, Stubborn
 from tuplegate.engine.postgres.tenancy.roles import forget_settings
-from tuplegate.engine.postgres.transaction.records import Records, database_secret
+from tuplegate.engine.postgres.transaction.records import Records
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
 # change what its next connection starts with.

@@ -112,8 +112,3 @@ class Locks:
                     await self._session.fetch(_EXPIRE)
             except port.EngineFailure as failure:
                 _log.warning("names that this worker holds were not renewed", reason=str(failure))
-
-
-def lock_name(database: str, lock: port.Lock, key: str = "") -> str:
-    """Return the name of a lock of a database. Everybody who holds it, or asks for it, makes its name here."""
-    return f"{lock}/{database}/{key}" if key else f"{lock}/{database}"

@@ -12,7 +12,6 @@ from typing import Final
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
 from tuplegate.engine.cockroach.pool import Pool
@@ -26,17 +25,14 @@ from tuplegate.engine.cockroach.query.rules import (
     refuse_copy,
 )
 from tuplegate.engine.cockroach.query.run import UNKNOWN, Run, Why
+from tuplegate.engine.libpq.arriving_rows import ArrivingRows, LineWriter
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted
-from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.row_encoder import RowEncoder
-from tuplegate.engine.libpq.rows import count_affected_rows, find_encoder
+from tuplegate.engine.libpq.rows import find_encoder
 
-_BACKLOG_ROWS_MAX: Final = 1000
-_BACKLOG_BYTES_MAX: Final = 4 * 2**20
 _CHUNK_ROWS: Final = 64
 
 
@@ -123,7 +119,6 @@ async def _describe(run: StreamRun) -> tuple[list[bytes | None] | None, PGresult
                 raise
 
 
-# size: half of its attributes are what the port's RowStream shows.
 class Stream:
     """Fills the port's `RowStream`."""
 
@@ -133,18 +128,24 @@ class Stream:
     def __init__(self, run: StreamRun, params: list[bytes | None] | None, encoder: RowEncoder) -> None:
         self.columns = encoder.columns
         self.types = encoder.types
-        self.row_count = 0
-        self.affected_rows = 0
         self.notices: list[port.Notice] = []
-        self.truncated = False
         self.finished = False
         self._run = run
         self._params = params
-        self._encoder = encoder
-        self._backlog: list[PGresult] = []
-        self._backlog_rows = self._backlog_bytes = self._taken = 0
-        self._arrived = asyncio.Event()
-        self._is_left = False
+        self._arriving = ArrivingRows(run.member)
+        self._writer = LineWriter(encoder, run.bounds.rows_max)
+
+    @property
+    def row_count(self) -> int:
+        return self._writer.row_count
+
+    @property
+    def affected_rows(self) -> int:
+        return self._arriving.affected_rows
+
+    @property
+    def truncated(self) -> bool:
+        return self._writer.truncated
 
     @property
     def exec_us(self) -> int:
@@ -174,62 +175,16 @@ class Stream:
         self.finished = True
 
     async def _blocks(self) -> AsyncIterator[bytes]:
-        run, member = self._run, self._run.member
+        run = self._run
         rows_at_once = 1 if run.kind is Kind.WRITES else _CHUNK_ROWS
         types = run.pool.state.untold.of_each(run.statement.sql, self._params)
         statement = Command(run.statement.sql.encode(), self._params, rows_at_once, types=types)
-        answer = member.send([BEGIN_WRITING, statement] if run.in_block else [statement], self._take)
-        answer.add_done_callback(lambda _: self._arrived.set())
-        member.flush()
-        while not answer.done() or self._backlog:
-            with run:
-                await self._arrived.wait()
-            self._arrived.clear()
-            block = b"".join([await self._encode(chunk) for chunk in self._take_backlog()])
-            if block:
+        commands = [BEGIN_WRITING, statement] if run.in_block else [statement]
+        async for chunks in self._arriving.read(commands, run):
+            if block := b"".join([await self._writer.write(chunk) for chunk in chunks]):
                 yield block
-            member.resume()
-        results = answer.result()
-        check(results)
-        self.notices += member.take_notices()
-        self.affected_rows = count_affected_rows(results[-1]) or self.affected_rows
+        self.notices += run.member.take_notices()
 
     def leave(self) -> None:
         """Take no more rows, since nobody reads them."""
-        self._is_left = True
-        self._take_backlog()
-        self._run.member.resume()
-
-    def _take(self, chunk: PGresult, _command: int) -> None:
-        if self._is_left:
-            return
-        self._backlog.append(chunk)
-        self._backlog_rows += chunk.ntuples
-        self._backlog_bytes += size_of(chunk)
-        self.affected_rows = count_affected_rows(chunk) or self.affected_rows
-        self._arrived.set()
-        if self._backlog_rows >= _BACKLOG_ROWS_MAX or self._backlog_bytes >= _BACKLOG_BYTES_MAX:
-            self._run.member.pause()
-
-    def _take_backlog(self) -> list[PGresult]:
-        backlog, self._backlog = self._backlog, []
-        self._backlog_rows = self._backlog_bytes = 0
-        return backlog
-
-    async def _encode(self, result: PGresult) -> bytes:
-        """Write the rows as lines, up to the bound of the whole stream. Give the loop back between pieces of them."""
-        count, most = result.ntuples, self._run.bounds.rows_max
-        if most is not None and self.row_count + count > most:
-            count, self.truncated = most - self.row_count, True
-        self.row_count += count
-        if not count:
-            return b""
-        self._taken += size_of(result)
-        if self._taken <= self._encoder.at_once:
-            return self._encoder.encode_lines(result, count)
-        self._taken = 0
-        pieces = []
-        for piece, _rows in self._encoder.encode_in_pieces(result, count, lines=True):
-            pieces.append(piece)
-            await yield_to_loop()
-        return b"".join(pieces)
+        self._arriving.leave()

@@ -15,6 +15,7 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.transaction import records
 from tuplegate.engine.libpq.connection import ConnectionLost
+from tuplegate.engine.libpq.database_secrets import database_secret
 from tuplegate.engine.libpq.logins import as_tenant, derive_password, name_role
 from tuplegate.engine.libpq.quoting import quote, quote_text
 
@@ -160,8 +161,8 @@ class CockroachDatabases:
     async def keep_outcomes(self, source: str, name: str) -> None:
         """Copy the rows that tell outcomes. Their keys and contents are signed for one database, so they are signed
         anew: by the ids that were begun there, of which the service knows the numbers."""
-        former = records.Records(records.database_secret(self._secret, source))
-        new = records.Records(records.database_secret(self._secret, name))
+        former = records.Records(database_secret(self._secret, source))
+        new = records.Records(database_secret(self._secret, name))
         async with self._open(source) as old_session, self._open(name) as session:
             for (id,) in await old_session.fetch("SELECT id FROM tuplegate.begun"):
                 number = records.number_of(str(id))

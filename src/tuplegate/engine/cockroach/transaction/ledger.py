@@ -8,8 +8,9 @@ from typing import Final
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.failures import DUPLICATE
-from tuplegate.engine.cockroach.own.locks import Locks, lock_name
-from tuplegate.engine.cockroach.transaction.records import EXPIRE, Records, database_secret, number_of
+from tuplegate.engine.cockroach.own.locks import Locks
+from tuplegate.engine.cockroach.transaction.records import EXPIRE, Records, number_of
+from tuplegate.engine.libpq.database_secrets import database_secret
 
 _SESSIONS_MAX: Final = 8
 """Databases that a connection of the service's own is kept open to."""
@@ -51,7 +52,7 @@ class Ledger:
         if not await self._session(database).fetch("SELECT 1 FROM tuplegate.begun WHERE id = $1", id):
             return None
         # Whoever runs it has held it since before it began.
-        if await self._locks.is_held(lock_name(database, port.Lock.TRANSACTION, id)):
+        if await self._locks.is_held(port.Lock.TRANSACTION.name_in(database, id)):
             return port.Outcome.IN_PROGRESS
         return await self.abort(database, number_of(id))
 

@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from tuplegate.engine.libpq.connection import Command
@@ -48,12 +47,6 @@ def new_number() -> int:
 def number_of(id: str) -> int:
     """Return the number of a transaction whose client has chosen its id."""
     return int.from_bytes(hashlib.sha256(id.encode()).digest()[:8], "big") >> 2
-
-
-@lru_cache(maxsize=10_000)
-def database_secret(secret: bytes, database: str) -> bytes:
-    """Return the secret of one database: each has its own."""
-    return hmac.digest(secret, f"records/{database}".encode(), hashlib.sha256)
 
 
 @dataclass(frozen=True, slots=True)

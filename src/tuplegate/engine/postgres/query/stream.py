@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
+from tuplegate.engine.libpq.arriving_rows import ArrivingRows, LineWriter
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, find_error, is_internal
 from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text
@@ -22,7 +22,7 @@ from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.row_encoder import RowEncoder
-from tuplegate.engine.libpq.rows import UNREADABLE, count_affected_rows, find_encoder
+from tuplegate.engine.libpq.rows import UNREADABLE, find_encoder
 from tuplegate.engine.libpq.turns import choose_pause_s
 from tuplegate.engine.postgres.query.rules import (
     CURSORS,
@@ -45,8 +45,6 @@ _PORTION_US = 10_000
 _PORTION_BYTES = 2**20
 """A larger one is followed by a smaller one, as those who fetch it together hold it in memory."""
 
-_BACKLOG_ROWS_MAX = 1000
-_BACKLOG_BYTES_MAX = 4 * 2**20
 _APART = (
     "Ask for parts of their values, or for rows that are much wider than those before them in a stream of their own."
 )
@@ -160,18 +158,22 @@ class Stream:
     ) -> None:
         self.columns = encoder.columns
         self.types = encoder.types
-        self.row_count = 0
         self.affected_rows = 0
         self.notices: list[port.Notice] = []
-        self.truncated = False
         self.finished = False
         self._run = run
         self._member = run.member
         self._params = params
-        self._encoder = encoder
+        self._writer = LineWriter(encoder, run.bounds.rows_max)
         self._size_check = size_check
-        self._taken = 0
-        """Bytes that were encoded since the loop was given back."""
+
+    @property
+    def row_count(self) -> int:
+        return self._writer.row_count
+
+    @property
+    def truncated(self) -> bool:
+        return self._writer.truncated
 
     @property
     def exec_us(self) -> int:
@@ -237,33 +239,11 @@ class Stream:
         """Leave nothing open in a transaction that goes on."""
 
     async def _encode(self, result: PGresult) -> bytes:
-        """Write the rows as lines, up to the bound of the whole stream. Give the loop back between pieces of them."""
-        if self.truncated:
-            return b""
-        count = result.ntuples
-        most = self._run.bounds.rows_max
-        if most is not None and self.row_count + count > most:
-            count = most - self.row_count
-            self.truncated = True
         try:
-            lines = await self._write_lines(result, count)
+            return await self._writer.write(result)
         except UnicodeDecodeError:
-            self.truncated = True
             self.notices.append(UNREADABLE)
             return b""
-        self.row_count += count
-        return lines
-
-    async def _write_lines(self, result: PGresult, count: int) -> bytes:
-        self._taken += size_of(result)
-        if self._taken <= self._encoder.at_once:
-            return self._encoder.encode_lines(result, count)
-        self._taken = 0
-        pieces = []
-        for piece, _rows in self._encoder.encode_in_pieces(result, count, lines=True):
-            pieces.append(piece)
-            await yield_to_loop()
-        return b"".join(pieces)
 
     async def _commit(self) -> None:
         state = self._run.pool.state
@@ -328,9 +308,6 @@ def choose_portion_rows(portion: int, took_us: int, size: int) -> int:
 
 class _PlainStream(Stream):
     async def _once(self, attempt: int) -> AsyncIterator[bytes]:
-        self._backlog: list[PGresult] = []
-        self._backlog_rows = self._backlog_bytes = 0
-        self._arrived = asyncio.Event()
         member, run, statement = self._member, self._run, self._run.statement
         at_once = statement.keyword in ("call", "do")
         runs_code = statement.keyword in WRITES and run.pool.state.has_lasting_code
@@ -339,39 +316,14 @@ class _PlainStream(Stream):
         commands = [*begin(run.access, on_replica=run.target.on_replica), command] if in_block else [command]
         if not in_block and not run.is_inside:
             await allow_steps(member, statement)
-        answer = member.send(commands, self._take)
-        answer.add_done_callback(lambda _: self._arrived.set())
-        member.flush()
-        while not answer.done() or self._backlog:
-            with run:
-                await self._arrived.wait()
-            self._arrived.clear()
-            block = b"".join([await self._encode(chunk) for chunk in self._take_backlog()])
-            if block:
+        arriving = ArrivingRows(member)
+        async for chunks in arriving.read(commands, run):
+            if block := b"".join([await self._encode(chunk) for chunk in chunks]):
                 yield block
-            member.resume()
-        results = answer.result()
-        check(results)
         self._note()
-        last = results[-1]
+        last = arriving.results[-1]
         if in_block:
             await self._commit()
         if at_once and last.ntuples:
             yield await self._encode(last)
-        self.affected_rows = count_affected_rows(last) or self._last_counted
-
-    _last_counted = 0
-
-    def _take(self, chunk: PGresult, _command: int) -> None:
-        self._backlog.append(chunk)
-        self._backlog_rows += chunk.ntuples
-        self._backlog_bytes += size_of(chunk)
-        self._last_counted = count_affected_rows(chunk) or self._last_counted
-        self._arrived.set()
-        if self._backlog_rows >= _BACKLOG_ROWS_MAX or self._backlog_bytes >= _BACKLOG_BYTES_MAX:
-            self._member.pause()
-
-    def _take_backlog(self) -> list[PGresult]:
-        backlog, self._backlog = self._backlog, []
-        self._backlog_rows = self._backlog_bytes = 0
-        return backlog
+        self.affected_rows = arriving.affected_rows

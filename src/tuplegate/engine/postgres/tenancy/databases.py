@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tuplegate.engine.bundled.binaries import DumpTool
+from tuplegate.engine.libpq.database_secrets import database_secret
 from tuplegate.engine.port import (
     EngineBusy,
     EngineDatabases,
@@ -119,7 +120,7 @@ class PostgresDatabases:
                 [(statement, ()) for statement in roles.write_entry(name, self._temp_mb, self._walls)]
             )
         async with self._session(name) as session:
-            await session.fetch(records.SIGN_WITH, records.database_secret(self._secret, name).hex())
+            await session.fetch(records.SIGN_WITH, database_secret(self._secret, name).hex())
             await session.fetch(template.give_writing_functions(name_roles(name)[0]))
 
     async def copy(self, source: str, name: str) -> None:

@@ -26,7 +26,6 @@ from tuplegate.engine.libpq import logins
 from tuplegate.engine.libpq.connection import ConnectionLost
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
 from tuplegate.engine.postgres.tenancy import roles, scratch
-from tuplegate.engine.postgres.transaction.ledger import lock_name
 
 _log = structlog.get_logger()
 
@@ -111,7 +110,7 @@ class Dumps:
         raise port.NotSupported(f"a dump needs PostgreSQL's program pg_dump, version {major} or newer; {found}")
 
     async def _take_place(self, held: AsyncExitStack, database: str, organization: str | None) -> None:
-        if not await held.enter_async_context(self._hold(lock_name(database, port.Lock.DUMP))):
+        if not await held.enter_async_context(self._hold(port.Lock.DUMP.name_in(database))):
             raise port.AlreadyRunning("the database is being dumped already")
         share = max(1, self._at_once_max // 2)
         if organization is not None and not await self._take_one(held, f"dump-share/{organization}", share):

@@ -12,12 +12,13 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost
+from tuplegate.engine.libpq.database_secrets import database_secret
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.safety.sizes import explain_full
-from tuplegate.engine.postgres.transaction.records import Records, database_secret
+from tuplegate.engine.postgres.transaction.records import Records
 
 _BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
 _COMMIT = Command(b"COMMIT", begins=False)
@@ -80,7 +81,7 @@ class Ledger:
         if age_s is None:
             return None
         # Whoever runs it has held it since before it began.
-        if await self._is_held(lock_name(database, port.Lock.TRANSACTION, id)):
+        if await self._is_held(port.Lock.TRANSACTION.name_in(database, id)):
             return port.Outcome.IN_PROGRESS
         return await self.abort_id(database, id)
 
@@ -194,8 +195,3 @@ class Ledger:
     async def _is_held(self, name: str) -> bool:
         async with self.hold(name) as free:
             return not free
-
-
-def lock_name(database: str, lock: port.Lock, key: str = "") -> str:
-    """Return the name of a lock of a database. Everybody who holds it, or asks for it, makes its name here."""
-    return f"{lock}/{database}/{key}" if key else f"{lock}/{database}"

@@ -14,9 +14,7 @@ counts as a conflict, and all keys share a few pages. Two who want the same reco
 """
 
 import hashlib
-import hmac
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from tuplegate.engine.libpq.connection import Command
@@ -144,12 +142,6 @@ def write_furnishing(owners: Owners) -> list[str]:
         *_FUNCTIONS.values(),
         *(f"ALTER FUNCTION tuplegate.{signature} OWNER TO {records}" for signature in _FUNCTIONS),
     ]
-
-
-@lru_cache(maxsize=10_000)
-def database_secret(secret: bytes, database: str) -> bytes:
-    """Return the secret of one database. Each has its own: one that leaks with a copy opens no other database."""
-    return hmac.digest(secret, f"records/{database}".encode(), hashlib.sha256)
 
 
 @dataclass(frozen=True, slots=True)
