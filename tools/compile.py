@@ -48,6 +48,8 @@ HOT = (
     "eager",
     "engine/cockroach/pool",
     "engine/libpq/column_rewrites",
+    "engine/libpq/commands",
+    "engine/libpq/connecting",
     "engine/libpq/connection",
     "engine/libpq/failures",
     "engine/libpq/kept",

@@ -13,8 +13,6 @@ FUNCTION_LINES, FILE_LINES, CLASS_LINES, CLASS_ATTRIBUTES = 70, 500, 300, 15
 REASON = "# size: "
 
 STILL_TOO_LARGE = {
-    "engine/libpq/connection.py",
-    "engine/libpq/connection.py Connection",
     "engine/postgres/transaction/two_phase.py",
 }
 """To be made smaller. Nothing is added here: what is new stays within the limits, or states its reason."""

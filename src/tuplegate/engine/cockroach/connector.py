@@ -8,7 +8,8 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connection import Connection, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.logins import add_settings, find_database_name
 from tuplegate.engine.libpq.turns import choose_pause_s

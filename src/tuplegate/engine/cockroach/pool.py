@@ -15,7 +15,7 @@ from psycopg import pq
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.cockroach.connector import ROLLBACK
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
-from tuplegate.engine.libpq.connection import ConnectionLost, CopyStarted
+from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.failures import find_error
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.places import Places

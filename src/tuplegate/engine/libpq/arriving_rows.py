@@ -11,7 +11,7 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
-from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.result_size import size_of

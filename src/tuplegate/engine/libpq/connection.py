@@ -18,10 +18,12 @@ import termios
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
-from psycopg import OperationalError, pq
+from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from tuplegate.direct_future import DirectFuture
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, Meter, OnRows, RowsTooWide, Segment
+from tuplegate.engine.libpq.connecting import cancel, finish_connecting, join_lines
 from tuplegate.engine.libpq.failures import is_last_word, to_notice
 from tuplegate.engine.libpq.stocks import LITTLE, Stock
 from tuplegate.engine.port import Notice
@@ -33,14 +35,10 @@ _COPY: Final = frozenset(map(int, (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT
 _BAD: Final = int(pq.ConnStatus.BAD)
 _ABORTED: Final = int(pq.PipelineStatus.ABORTED)
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
-_READING: Final = int(pq.PollingStatus.READING)
-_WRITING: Final = int(pq.PollingStatus.WRITING)
 _FUNCTION: Final = pq.DiagnosticField.SOURCE_FUNCTION
 _WAIT_FOR_STANDBY: Final = b"SyncRepWaitForLSN"
 """The server's function that warns where a commit was cut short in its wait. It says that it is done all the same."""
 _NOTICES_MAX: Final = 100
-_NOTICES_LENGTH_MAX: Final = 1 << 16
-"""Characters of all notices of a segment; the one that goes beyond it is the last."""
 
 CHUNK_ROWS: Final = 100
 """Rows that libpq gathers before it hands them over: about what the server sends at once. They are encoded while the
@@ -55,112 +53,6 @@ _READ_MIN: Final = 8 * 2**10
 """Bytes that libpq reads at once, if they are there."""
 _READS_FREE: Final = 4
 """Reads without a result after which what comes is counted. They take a socket's buffer each at most."""
-
-
-class ConnectionLost(Exception):
-    """The connection is gone; what was under way has no answer. `results` came before it went."""
-
-    results: Sequence[PGresult] = ()
-
-
-class RowsTooWide(ConnectionLost):
-    """Rows that come together are larger than what may be held of them; the connection was closed."""
-
-
-class LoginRefused(ConnectionLost):
-    """The server asked for a password and then refused: it is another one, or something else is in the way."""
-
-
-class CopyStarted(Exception):
-    """The server wants to copy from or to the client; the connection was closed."""
-
-
-class Command:
-    """One statement for the wire.
-
-    `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
-    the statement without running it; `portal` names a cursor to describe. `name` is that of a prepared statement: with
-    a text it is prepared, without one it is run. `types` are those of its parameters, as far as the server is told; 0
-    leaves one to it. `begins` is false for what cannot begin a serializable transaction: it runs inside of one, takes
-    no snapshot, or runs at another level. `together` are the rows that libpq gathers before it hands any over, where
-    the service cannot know how large they are.
-    """
-
-    __slots__ = ("begins", "chunk_rows", "describe", "name", "params", "portal", "sql", "together", "types")
-
-    def __init__(
-        self,
-        sql: bytes,
-        params: Sequence[bytes | None] | None = None,
-        chunk_rows: int = 0,
-        *,
-        describe: bool = False,
-        portal: bytes = b"",
-        begins: bool = True,
-        name: bytes = b"",
-        types: Sequence[int] = (),
-        together: int = 0,
-    ) -> None:
-        self.sql = sql
-        self.params = params
-        self.chunk_rows = chunk_rows
-        self.describe = describe
-        self.portal = portal
-        self.begins = begins
-        self.name = name
-        self.types = types
-        self.together = together or chunk_rows
-
-
-class Meter:
-    """Counts the transactions that commands can begin, before they are sent; connections may share one."""
-
-    @property
-    def begun(self) -> int:
-        """Return how many have begun, of all who are counted together."""
-        return 0
-
-    def count(self, begun: int) -> None:
-        pass
-
-
-OnRows = Callable[[PGresult, int], None]
-"""Takes a chunk of rows, and the number of the command it belongs to, counted from 0 in its segment."""
-
-
-class Segment:
-    """The commands between two Syncs, and what came of them: one closing result each, chunks of rows aside.
-
-    Chunks are asked for one command at a time: libpq takes the wish only for the command that it is reading.
-    """
-
-    __slots__ = ("commands", "ended", "failure", "notices", "notices_left", "on_rows", "reply", "results")
-
-    def __init__(
-        self, reply: DirectFuture[list[PGresult]], commands: Sequence[Command], on_rows: OnRows | None
-    ) -> None:
-        self.reply = reply
-        self.commands = commands
-        self.on_rows = on_rows
-        self.ended = 0
-        self.failure: Exception | None = None
-        self.results: list[PGresult] = []
-        self.notices: list[Notice] | None = None
-        self.notices_left = _NOTICES_LENGTH_MAX
-
-    @property
-    def is_gathering(self) -> bool:
-        """Return whether libpq is gathering several rows before it hands any over."""
-        return self.ended < len(self.commands) and self.commands[self.ended].together > 1
-
-    def take(self, chunk: PGresult) -> None:
-        """Take a chunk of rows. A failure of whoever takes them is theirs, not the connection's."""
-        if self.on_rows is None or self.failure is not None:
-            return
-        try:
-            self.on_rows(chunk, len(self.results))
-        except Exception as exc:  # noqa: BLE001 - it is raised where the segment is waited for
-            self.failure = exc
 
 
 _OPEN: dict[int, "Connection"] = {}
@@ -182,6 +74,7 @@ def look_at_broken() -> None:
             _OPEN[descriptor].look_soon()
 
 
+# size: what is under way, who reads it and how much is held are one state, which every event of the socket changes.
 class Connection:
     """One connection; the module's docstring has its contract. `on_lost` is the pool's."""
 
@@ -234,7 +127,7 @@ class Connection:
         pgconn = pq.PGconn.connect_start(conninfo.encode())
         try:
             async with asyncio.timeout(timeout):
-                await _finish_connecting(pgconn, loop)
+                await finish_connecting(pgconn, loop)
         except TimeoutError:
             pgconn.finish()
             raise ConnectionLost(f"no answer from the engine within {timeout:g} s") from None
@@ -265,7 +158,7 @@ class Connection:
         except Exception as exc:
             # Part of it may be on the wire already.
             self._lose(exc)
-            raise ConnectionLost(_join_lines(str(exc))) from exc
+            raise ConnectionLost(join_lines(str(exc))) from exc
         reply: DirectFuture[list[PGresult]] = DirectFuture(self._loop)
         segment = Segment(reply, commands, on_rows)
         self._segments.append(segment)
@@ -351,19 +244,8 @@ class Connection:
 
     async def cancel(self) -> None:
         """Ask the server to cancel what runs here; return when the server has heard. The caller bounds the time."""
-        if self.closed:
-            return
-        canceller = self.pgconn.cancel_conn()
-        try:
-            canceller.start()
-            step = _WRITING
-            while step in (_READING, _WRITING):
-                await _wait_ready(self._loop, canceller.socket, reading=step == _READING)
-                step = canceller.poll()
-        except OperationalError:  # a server that cannot be reached has nothing left to cancel
-            pass
-        finally:
-            canceller.finish()
+        if not self.closed:
+            await cancel(self.pgconn, self._loop)
 
     def give_away(self) -> int:
         """Return the descriptor, and read from it no more: somebody else speaks to the server from now on. Cancelling
@@ -549,42 +431,9 @@ def _make_failure(cause: Exception, segment: Segment) -> Exception:
     if isinstance(cause, CopyStarted):
         return CopyStarted()
     kind = RowsTooWide if isinstance(cause, RowsTooWide) else ConnectionLost
-    lost = kind(_join_lines(str(cause)))
+    lost = kind(join_lines(str(cause)))
     lost.results = segment.results
     return lost
-
-
-async def _finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
-    step = _WRITING  # a connection that is not there yet would be waited for within the first look at it
-    while True:
-        if pgconn.status == _BAD:
-            raise ConnectionLost(_join_lines(pgconn.get_error_message()))
-        await _wait_ready(loop, pgconn.socket, reading=step == _READING)
-        step = pgconn.connect_poll()
-        if step == pq.PollingStatus.OK:
-            return
-        if step == pq.PollingStatus.FAILED:
-            lost = LoginRefused if pgconn.used_password else ConnectionLost
-            raise lost(_join_lines(pgconn.get_error_message()))
-
-
-async def _wait_ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:
-    future: asyncio.Future[None] = loop.create_future()
-
-    def wake() -> None:
-        if not future.done():
-            future.set_result(None)
-
-    add, remove = (loop.add_reader, loop.remove_reader) if reading else (loop.add_writer, loop.remove_writer)
-    add(fd, wake)
-    try:
-        await future
-    finally:
-        remove(fd)
-
-
-def _join_lines(text: str) -> str:
-    return " ".join(text.split())
 
 
 def read_text_rows(result: PGresult) -> list[tuple[str | None, ...]]:

@@ -8,7 +8,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.parameter_texts import (
     PARAMS_AT_ONCE,

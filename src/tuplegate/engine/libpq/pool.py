@@ -17,7 +17,8 @@ from typing import Any, Final
 from psycopg.pq.abc import PGconn
 
 from tuplegate.direct_future import DirectFuture
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.kept import KeptStatement, Key
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.stocks import Stocks

@@ -9,7 +9,8 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, read_text_rows
+from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connection import read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.kept import KeptStatement
 from tuplegate.engine.libpq.pool import Member

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tuplegate.engine.libpq.connection import ConnectionLost, CopyStarted, Meter
+from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, Meter
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.pool import ConnectionPool, Member
 from tuplegate.engine.libpq.stocks import Stocks

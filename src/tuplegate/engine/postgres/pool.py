@@ -22,7 +22,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, LoginRefused
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, LoginRefused
 from tuplegate.engine.libpq.failures import check, find_error
 from tuplegate.engine.libpq.kept import KEPT_MAX
 from tuplegate.engine.libpq.leftovers import Leftovers

@@ -7,7 +7,7 @@ from math import inf
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, Meter
+from tuplegate.engine.libpq.commands import Command, Meter
 from tuplegate.engine.libpq.database_secrets import database_secret
 from tuplegate.engine.libpq.logins import add_settings, as_tenant, name_role
 from tuplegate.engine.libpq.places import Places

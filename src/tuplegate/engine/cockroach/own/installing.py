@@ -10,7 +10,8 @@ from tuplegate.engine.cockroach.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.own import locks
 from tuplegate.engine.cockroach.own.probes import find_problems
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
-from tuplegate.engine.libpq.connection import Connection, ConnectionLost
+from tuplegate.engine.libpq.commands import ConnectionLost
+from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.logins import add_settings, as_role, derive_password, where
 from tuplegate.engine.libpq.quoting import quote, quote_text
 from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, StatementFailed, Weakness

@@ -7,7 +7,7 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import COMMIT
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, HALF_APPLIED, refine
 from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
-from tuplegate.engine.libpq.connection import Command, ConnectionLost
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check
 
 _DECIDE_S: Final = 25.0

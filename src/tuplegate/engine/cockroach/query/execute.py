@@ -20,7 +20,7 @@ from tuplegate.engine.cockroach.query.rules import (
     refuse_copy,
 )
 from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, read_text
 from tuplegate.engine.libpq.rows import RowCollector

@@ -10,7 +10,8 @@ from enum import Enum, auto
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import CHUNK_ROWS, Command
+from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connection import CHUNK_ROWS
 from tuplegate.engine.libpq.leftovers import fold
 
 _READERS: Final = frozenset({"select", "values", "table", "show", "explain", ""})

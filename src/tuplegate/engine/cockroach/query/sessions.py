@@ -7,7 +7,8 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.run import Run, Why
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, read_text_rows
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted
+from tuplegate.engine.libpq.connection import read_text_rows
 from tuplegate.engine.libpq.failures import check
 
 

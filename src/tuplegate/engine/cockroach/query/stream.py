@@ -26,7 +26,7 @@ from tuplegate.engine.cockroach.query.rules import (
 )
 from tuplegate.engine.cockroach.query.run import UNKNOWN, Run, Why
 from tuplegate.engine.libpq.arriving_rows import ArrivingRows, LineWriter
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.pool import Member

@@ -32,7 +32,7 @@ from tuplegate.engine.cockroach.query.stream import Stream, StreamRun, prepare_s
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import number_of
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, find_error, to_failure
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.parameters import write_all_params

@@ -14,7 +14,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.port import Keep, Outcome, Promise, TransactionResult
 
 SCHEMA: Final = (

@@ -25,7 +25,7 @@ from tuplegate.engine.cockroach.query.run import Run
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import new_number, number_of
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import find_error, to_failure
 from tuplegate.engine.libpq.leftovers import Leftovers, is_plain, is_plain_tag
 from tuplegate.engine.libpq.parameters import needs_describing

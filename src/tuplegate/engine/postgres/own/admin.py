@@ -13,7 +13,8 @@ from math import inf
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine.libpq import logins
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, LoginRefused, read_text_rows
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, LoginRefused
+from tuplegate.engine.libpq.connection import Connection, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.logins import find_database_name, name_role
 from tuplegate.engine.libpq.quoting import quote

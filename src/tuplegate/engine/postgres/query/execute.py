@@ -17,7 +17,8 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import TOO_WIDE, Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connection import TOO_WIDE
 from tuplegate.engine.libpq.failures import check, is_internal
 from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key
 from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, is_plain_tag

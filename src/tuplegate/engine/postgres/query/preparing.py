@@ -7,7 +7,7 @@ once it is through.
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, ConnectionLost
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.kept import KEPT_MAX, LENGTH_MAX, KeptStatement, Key, is_lasting
 from tuplegate.engine.libpq.leftovers import Leftovers, Reading, read_text

@@ -6,7 +6,8 @@ It goes by the first word and by names in the text. What that cannot tell is tak
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import CHUNK_ROWS, Command
+from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connection import CHUNK_ROWS
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.leftovers import WRITES, Reading, fold
 from tuplegate.engine.libpq.pool import Member

@@ -12,7 +12,8 @@ from typing import Final, Generic, TypeVar
 from psycopg import pq
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import TOO_WIDE, ConnectionLost
+from tuplegate.engine.libpq.commands import ConnectionLost
+from tuplegate.engine.libpq.connection import TOO_WIDE
 from tuplegate.engine.libpq.failures import find_error, is_internal, is_panic
 from tuplegate.engine.libpq.parameters import wants_types
 from tuplegate.engine.libpq.pool import Member

@@ -8,7 +8,8 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, OnRows, read_text_rows
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, OnRows
+from tuplegate.engine.libpq.connection import read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.pool import Pool

@@ -15,7 +15,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.arriving_rows import ArrivingRows, LineWriter
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, find_error, is_internal
 from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text
 from tuplegate.engine.libpq.measures import Measures

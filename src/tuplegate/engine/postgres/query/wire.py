@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import ConnectionLost
+from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.libpq.link import Link
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.own.settings import EngineSettings

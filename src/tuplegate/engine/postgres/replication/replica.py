@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Meter
+from tuplegate.engine.libpq.commands import Meter
 from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.postgres.own.probes import Probed

@@ -8,7 +8,8 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connection import Connection, read_text_rows
 from tuplegate.engine.libpq.failures import find_error
 from tuplegate.engine.libpq.logins import Place, add_settings, list_places
 from tuplegate.engine.postgres.replication.found_server import FoundServer

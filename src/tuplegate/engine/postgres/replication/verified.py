@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connection import Connection, read_text_rows
 from tuplegate.engine.libpq.failures import find_error
 
 VERIFY: Final = Command(

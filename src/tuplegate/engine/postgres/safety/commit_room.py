@@ -8,7 +8,7 @@ the engine is asked how much memory is in use. Half of it must be left.
 
 from typing import Final
 
-from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.commands import Command
 
 FUNCTION: Final = """
 CREATE FUNCTION tuplegate.ready_to_commit(bytes_max bigint) RETURNS text LANGUAGE sql VOLATILE

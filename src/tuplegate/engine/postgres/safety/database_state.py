@@ -10,7 +10,7 @@ question is asked in the engine, with `CODE`.
 
 from typing import Final
 
-from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.kept import OftenSeen
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.turns import Turns

@@ -14,7 +14,7 @@ import asyncio
 import time
 from typing import Final
 
-from tuplegate.engine.libpq.connection import Command, Meter
+from tuplegate.engine.libpq.commands import Command, Meter
 from tuplegate.engine.port import EngineBusy
 from tuplegate.engine.postgres.safety.tally import (
     LEASE_UNTIL,

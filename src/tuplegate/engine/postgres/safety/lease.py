@@ -21,7 +21,8 @@ from types import TracebackType
 
 import structlog
 
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connection import Connection, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.port import EngineFailure, EngineUnavailable
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector

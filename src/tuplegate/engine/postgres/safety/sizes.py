@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.safety.database_state import DatabaseState

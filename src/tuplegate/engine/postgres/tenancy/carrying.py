@@ -20,7 +20,7 @@ import msgspec
 
 from tuplegate.engine.bundled.binaries import DumpTool, before_exec, options_in
 from tuplegate.engine.libpq import logins
-from tuplegate.engine.libpq.connection import ConnectionLost
+from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.libpq.quoting import quote, quote_text
 from tuplegate.engine.port import EngineUnavailable, MoveFailed, NoProgress, NotSupported
 from tuplegate.engine.postgres.own.admin import (

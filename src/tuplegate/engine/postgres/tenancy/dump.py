@@ -23,7 +23,7 @@ import structlog
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool, before_exec, options_in
 from tuplegate.engine.libpq import logins
-from tuplegate.engine.libpq.connection import ConnectionLost
+from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
 from tuplegate.engine.postgres.tenancy import roles, scratch
 

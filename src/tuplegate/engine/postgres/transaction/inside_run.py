@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import ConnectionLost
+from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.postgres.query.run import Why
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, ConnectionLost
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.database_secrets import database_secret
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.leftovers import Leftovers

@@ -15,7 +15,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, is_internal
 from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, read_text
 from tuplegate.engine.libpq.parameters import needs_describing, write_all_params

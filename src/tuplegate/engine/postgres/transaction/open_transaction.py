@@ -17,7 +17,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, ConnectionLost
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.leftovers import WRITES, fold, is_plain
 from tuplegate.engine.postgres.query.run import explain_age
 from tuplegate.engine.postgres.safety.sizes import SizeCheck

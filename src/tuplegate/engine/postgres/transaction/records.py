@@ -17,7 +17,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.quoting import quote
 from tuplegate.engine.port import Outcome, Promise, TransactionResult
 from tuplegate.engine.postgres.own.owners import Owners

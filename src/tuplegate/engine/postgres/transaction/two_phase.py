@@ -20,7 +20,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, is_internal, read_field, to_failure
 from tuplegate.engine.libpq.leftovers import Leftovers, find_leftovers, is_plain
 from tuplegate.engine.libpq.parameters import needs_describing, write_params

@@ -1,0 +1,118 @@
+"""The parts of a connection's contract: commands and segments to send, and the failures that end them."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from psycopg.pq.abc import PGresult
+
+from tuplegate.direct_future import DirectFuture
+from tuplegate.engine.port import Notice
+
+_NOTICES_LENGTH_MAX: Final = 1 << 16
+"""Characters of all notices of a segment; the one that goes beyond it is the last."""
+
+
+class ConnectionLost(Exception):
+    """The connection is gone; what was under way has no answer. `results` came before it went."""
+
+    results: Sequence[PGresult] = ()
+
+
+class RowsTooWide(ConnectionLost):
+    """Rows that come together are larger than what may be held of them; the connection was closed."""
+
+
+class LoginRefused(ConnectionLost):
+    """The server asked for a password and then refused: it is another one, or something else is in the way."""
+
+
+class CopyStarted(Exception):
+    """The server wants to copy from or to the client; the connection was closed."""
+
+
+class Command:
+    """One statement for the wire.
+
+    `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
+    the statement without running it; `portal` names a cursor to describe. `name` is that of a prepared statement: with
+    a text it is prepared, without one it is run. `types` are those of its parameters, as far as the server is told; 0
+    leaves one to it. `begins` is false for what cannot begin a serializable transaction: it runs inside of one, takes
+    no snapshot, or runs at another level. `together` are the rows that libpq gathers before it hands any over, where
+    the service cannot know how large they are.
+    """
+
+    __slots__ = ("begins", "chunk_rows", "describe", "name", "params", "portal", "sql", "together", "types")
+
+    def __init__(
+        self,
+        sql: bytes,
+        params: Sequence[bytes | None] | None = None,
+        chunk_rows: int = 0,
+        *,
+        describe: bool = False,
+        portal: bytes = b"",
+        begins: bool = True,
+        name: bytes = b"",
+        types: Sequence[int] = (),
+        together: int = 0,
+    ) -> None:
+        self.sql = sql
+        self.params = params
+        self.chunk_rows = chunk_rows
+        self.describe = describe
+        self.portal = portal
+        self.begins = begins
+        self.name = name
+        self.types = types
+        self.together = together or chunk_rows
+
+
+class Meter:
+    """Counts the transactions that commands can begin, before they are sent; connections may share one."""
+
+    @property
+    def begun(self) -> int:
+        """Return how many have begun, of all who are counted together."""
+        return 0
+
+    def count(self, begun: int) -> None:
+        pass
+
+
+OnRows = Callable[[PGresult, int], None]
+"""Takes a chunk of rows, and the number of the command it belongs to, counted from 0 in its segment."""
+
+
+class Segment:
+    """The commands between two Syncs, and what came of them: one closing result each, chunks of rows aside.
+
+    Chunks are asked for one command at a time: libpq takes the wish only for the command that it is reading.
+    """
+
+    __slots__ = ("commands", "ended", "failure", "notices", "notices_left", "on_rows", "reply", "results")
+
+    def __init__(
+        self, reply: DirectFuture[list[PGresult]], commands: Sequence[Command], on_rows: OnRows | None
+    ) -> None:
+        self.reply = reply
+        self.commands = commands
+        self.on_rows = on_rows
+        self.ended = 0
+        self.failure: Exception | None = None
+        self.results: list[PGresult] = []
+        self.notices: list[Notice] | None = None
+        self.notices_left = _NOTICES_LENGTH_MAX
+
+    @property
+    def is_gathering(self) -> bool:
+        """Return whether libpq is gathering several rows before it hands any over."""
+        return self.ended < len(self.commands) and self.commands[self.ended].together > 1
+
+    def take(self, chunk: PGresult) -> None:
+        """Take a chunk of rows. A failure of whoever takes them is theirs, not the connection's."""
+        if self.on_rows is None or self.failure is not None:
+            return
+        try:
+            self.on_rows(chunk, len(self.results))
+        except Exception as exc:  # noqa: BLE001 - it is raised where the segment is waited for
+            self.failure = exc
