@@ -88,6 +88,17 @@ def test_an_error_speaks_of_the_text_as_it_was_sent(data: Sql) -> None:
         assert run(data, good, bad) == expected
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    ["select 1; select 2", {"sql": "select $2::int", "params": [1, 2]}, "insert into totals values (1)"],
+    ids=["several statements", "a parameter of no type", "a view that takes no rows"],
+)
+def test_an_error_without_a_position_names_its_statement(data: Sql, wrong: Any) -> None:
+    data("create or replace view totals as select sum(n) from account")
+    seen = [run(data, "select 1", wrong)["error"]["statement"] for _ in range(OFTEN)]
+    assert seen == [1] * OFTEN
+
+
 def test_what_was_never_prepared_is_not_run_again(data: Sql) -> None:
     """Nor is what ran before it, however often that comes: it would draw its numbers twice."""
     data("create table numbered (id serial, n int)")

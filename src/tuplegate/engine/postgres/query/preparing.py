@@ -73,6 +73,11 @@ def prepare(
     return kept
 
 
+def prepares(command: Command) -> bool:
+    """Return whether the command prepares a statement; one that fails has run nothing."""
+    return bool(command.name and command.sql)
+
+
 async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *, is_template: bool) -> None:
     """Ask what the columns are, once the statement is through; another time, where the engine does not say."""
     changes = pool.state.changes

@@ -27,7 +27,7 @@ from tuplegate.engine.libpq.parameters import needs_describing, write_params
 from tuplegate.engine.libpq.pool import DISCARD_SEQUENCES, Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, make_bare_result
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.preparing import Preparing
+from tuplegate.engine.postgres.query.preparing import Preparing, prepares
 from tuplegate.engine.postgres.query.rules import CURSORS, NUMBER, begin, changes_types, chunk_rows, text_may_write
 from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, RunAgain, Why, explain_age, explain_width
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
@@ -382,7 +382,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         self._notices = (self._notices + self.member.take_notices())[:_NOTICES_MAX]
         for position, result in enumerate(results):
             if result.status == _ERROR:
-                raise _failure_of(result, owners[position] if position < len(owners) else None)
+                raise _failure_of(result, commands, owners, position)
         check(results)
         if self._preparing is not None:
             self._preparing.is_in_doubt = False
@@ -602,10 +602,11 @@ def _new_id() -> str:
     return f"txn_{secrets.token_hex(16)}"
 
 
-def _failure_of(result: PGresult, statement: int | None) -> Exception:
+def _failure_of(result: PGresult, commands: list[Command], owners: list[int | None], position: int) -> Exception:
     failure = to_failure(result)
-    if isinstance(failure, port.StatementFailed):
-        failure.statement = statement
+    if isinstance(failure, port.StatementFailed) and position < len(owners):
+        failure.statement = owners[position]
+        failure.never_ran = failure.never_ran or prepares(commands[position])
     return failure
 
 
