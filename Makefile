@@ -1,4 +1,4 @@
-# make serve | test | test-long | check | compile | console | console-picture | bench | bench-peers | bench-growth | bench-tenancy | bench-import
+# make serve | test | test-long | test-extended | check | compile | console | console-picture | bench | bench-peers | bench-growth | bench-tenancy | bench-import
 # | bench-move | bench-processes | bench-profile | torture | attack | failover | install
 
 PYTHON ?= python3
@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILED := build/compiled
 IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve compile console console-picture try-console test test-long check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-processes bench-profile torture attack failover clean requirements requirements-peers
+.PHONY: install install-dev serve compile console console-picture try-console test test-long test-extended check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-processes bench-profile torture attack failover clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -67,11 +67,16 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-lo
 test: $(VENV)/dev.stamp try-console
 	$(PYTEST) $(ARGS)
 
-# Faults, the compiled package, engines of one's own, browsers: each file says what it needs, and is skipped without it.
+# The service as a process, hostile tenants, dumps and transfers, browsers.
+LONG := tests/system tests/console tests/hostile tests/transfers tests/javascript
+test-long: $(VENV)/dev.stamp try-console
+	$(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(LONG)) $(ARGS)
+
+# Faults, the compiled package, engines of one's own, clients: each file says what it needs, and is skipped without it.
 # Their data is on the disk, as that of a service is.
-test-long: export TUPLEGATE_TEST_DIR ?= /tmp
-test-long: $(VENV)/dev.stamp $(FAILOVER)/stamp try-console
-	$(PYTEST) tests/long $(ARGS)
+test-extended: export TUPLEGATE_TEST_DIR ?= /tmp
+test-extended: $(VENV)/dev.stamp $(FAILOVER)/stamp try-console
+	$(PYTEST) tests/extended $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

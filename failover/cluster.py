@@ -71,7 +71,7 @@ def find_programs() -> Path:
     if etcd is None:
         raise NotInstalled("etcd is not on the path: install it (on Debian: apt-get install etcd-server)")
     if not PATRONI.exists():
-        raise NotInstalled(f"Patroni is not in {PATRONI.parents[1]}: make failover and make test-long install it there")
+        raise NotInstalled(f"Patroni is not in {PATRONI.parents[1]}: make failover installs it there")
     return Path(etcd)
 
 

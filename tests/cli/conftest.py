@@ -1,4 +1,4 @@
-"""The command, a home directory of its own, and what tests of import share."""
+"""The command, a home directory of its own, and a client of the shared database."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +8,6 @@ import pytest
 from tests.cli.command import Command
 from tests.service import Service
 from tuplegate.client import Client
-
-ROWS = 12_000
-"""Three batches, with the lines of `numbers`."""
 
 
 @pytest.fixture
@@ -23,10 +20,3 @@ def database(service: Service) -> Iterator[Client]:
     with Client(service.url, service.key) as opened:
         yield opened
         opened.query("drop table if exists load")
-
-
-@pytest.fixture
-def numbers(tmp_path: Path) -> Path:
-    file = tmp_path / "numbers.csv"
-    file.write_text("id,label\n" + "".join(f"{n},row {n:>200}\n" for n in range(ROWS)))
-    return file

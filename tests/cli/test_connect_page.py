@@ -1,4 +1,4 @@
-"""The commands and the Python programs of docs/connect.md; tests/long has those in other languages."""
+"""The commands and the Python programs of docs/connect.md; tests/extended has those in other languages."""
 
 import os
 import shlex
@@ -87,6 +87,6 @@ def test_a_python_program(
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    """Here, or in tests/long: those are the kinds that there are."""
+    """Here, or in tests/extended: those are the kinds that there are."""
     assert {example.kind for example in list_examples()} == {"sh", "text", "python", "js", "java"}
     assert list_examples("text") == [PRINTED]

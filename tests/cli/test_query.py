@@ -201,7 +201,7 @@ sys.exit(run(sys.argv[1:]))
 
 
 def test_a_long_result_takes_no_more_memory_than_a_short_one(command: Command) -> None:
-    """As a table, of which more is looked at than of other forms; tests/long/test_long_results.py has those."""
+    """As a table, of which more is looked at than of other forms; tests/extended/test_long_results.py has those."""
     pass_through(command, "table")
 
 

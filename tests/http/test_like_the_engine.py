@@ -14,8 +14,8 @@ _TYPES = (
     "smallint", "bigint", "numeric(6, 2)", "double precision", "varchar(4)", "char(4)", "name", "bytea", "boolean",
     "date", "timestamptz", "interval hour", "uuid", "jsonb", "integer[]", "mood", "positive", "short", "pair",
 )  # fmt: skip
-"""At least one for each way in which values are written and read; tests/long/test_like_the_engine_at_length.py has all
-types."""
+"""At least one for each way in which values are written and read; tests/extended/test_like_the_engine_at_length.py has
+all types."""
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """What takes long to convert is converted in pieces: others are answered meanwhile, as often as at any other time.
 
-tests/long/test_all_long_values.py has arrays of all sorts.
+tests/extended/test_all_long_values.py has arrays of all sorts.
 """
 
 import json

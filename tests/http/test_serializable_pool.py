@@ -1,4 +1,4 @@
-"""The hole in PostgreSQL's SERIALIZABLE is closed through the service. tests/long/test_bare_engine.py shows it open."""
+"""The hole in PostgreSQL's SERIALIZABLE is closed through the service; tests/extended/test_bare_engine.py opens it."""
 
 import json
 import socket

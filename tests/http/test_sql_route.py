@@ -1,4 +1,4 @@
-"""`POST /sql`: Neon's protocol, by its words on the wire. Its clients themselves are in tests/long."""
+"""`POST /sql`: Neon's protocol, by its words on the wire. Its clients themselves are in tests/extended."""
 
 import json
 import threading

@@ -336,7 +336,7 @@ def pick(things: list[Any], which: int) -> Any:
 
 
 def test_keys_sessions_and_databases_live_as_their_tables_say(service: Service) -> None:
-    """Random walks, the same ones every time. tests/long walks more, and others."""
+    """Random walks, the same ones every time. tests/extended walks more, and others."""
     run_walks(service, 4, derandomize=True)
 
 

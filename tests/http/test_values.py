@@ -1,6 +1,6 @@
 """Values of every type, both ways, against the real engine: what it writes as text is what the JSON must say.
 
-tests/long/test_more_values.py tries more of them.
+tests/extended/test_more_values.py tries more of them.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The bundled server: real servers on real directories. Kills are in tests/long/test_bundled_kills.py."""
+"""The bundled server: real servers on real directories. Kills are in tests/extended/test_bundled_kills.py."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
 """Tenants create extensions whose scripts run as superuser: nothing that they have defined before takes part in it.
 
-tests/long/test_all_extensions.py tries to take part in every one of them.
+tests/extended/test_all_extensions.py tries to take part in every one of them.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""The service as a process: started, stopped, and told nonsense. Kills are in tests/long/test_service_kills.py."""
+"""The service as a process: started, stopped, and told nonsense. Kills are in tests/extended/test_service_kills.py."""
 
 import os
 import re

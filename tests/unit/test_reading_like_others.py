@@ -1,6 +1,6 @@
 """The service reads requests as h11 and llhttp do, or refuses them by a rule that is listed with its reason.
 
-tests/long/test_reading_at_length.py tries more cases, and others each time.
+tests/extended/test_reading_at_length.py tries more cases, and others each time.
 """
 
 from collections.abc import Callable

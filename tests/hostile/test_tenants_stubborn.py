@@ -1,7 +1,7 @@
 """No tenant blocks the service with a text, or keeps the engine with a statement that ignores being told to end.
 
-Such a statement takes a processor for many seconds. tests/long/test_stubborn_faults.py tries many at once, and those of
-clients that have left.
+Such a statement takes a processor for many seconds. tests/extended/test_stubborn_faults.py tries many at once, and
+those of clients that have left.
 """
 
 import json

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from tests.control import Control, Organization, engine, new_organization, wait_until, worker_pid
+from tests.extended.test_several_engines import SETTLED_S, engine_name, kill_workers, settled, where
 from tests.external import ExternalServer
-from tests.long.test_several_engines import SETTLED_S, engine_name, kill_workers, settled, where
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tuplegate.engine.postgres.tenancy import definitions
 

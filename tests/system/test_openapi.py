@@ -30,7 +30,7 @@ SLOW = {
 """Where nothing is made up, and why. The walk asks them."""
 
 EXAMPLES_MAX = {"url": 8, "control_url": 4, "alias_url": 2}
-"""Random ones for an operation, beside those that its description leads to. tests/long tries the alias."""
+"""Random ones for an operation, beside those that its description leads to. tests/extended tries the alias."""
 
 
 class Caller:

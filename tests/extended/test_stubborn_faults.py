@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.test_tenants_stubborn import DEAF, OF_TENANTS, assert_ended, running
+from tests.hostile.test_tenants_stubborn import DEAF, OF_TENANTS, assert_ended, running
 from tests.inside import wait_until
 from tests.metrics import scrape
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service

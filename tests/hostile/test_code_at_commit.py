@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from tests.http.test_tenants_size import FILLED, FULL, LIMIT, fill, small, streamed
+from tests.hostile.test_tenants_size import FILLED, FULL, LIMIT, fill, small, streamed
 from tests.service import Service, Sql
 from tests.tenants import Tenant, tenant_of
 

@@ -11,7 +11,7 @@ from bench.peers.install import PATH
 from tests.cli.test_tunnel import tunnel
 from tests.connect_page import Example, list_examples, prepare
 from tests.control import Organization
-from tests.long.test_jdbc import run_java
+from tests.extended.test_jdbc import run_java
 from tests.service import Service
 
 GENERATED = """

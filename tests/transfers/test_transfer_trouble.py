@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
-from tests.cli.conftest import ROWS
 from tests.client.faults import HANG, PASS, relay
 from tests.service import Service
+from tests.transfers.conftest import ROWS
 from tuplegate.client import Client
 
 

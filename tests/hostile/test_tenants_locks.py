@@ -59,7 +59,7 @@ def test_a_transaction_may_use_hundreds_of_tables(one: Tenant, two: Tenant) -> N
 
 
 def test_a_transaction_that_holds_too_many_locks_is_ended(one: Tenant, two: Tenant, capacity: int) -> None:
-    """And what it did is taken back. Locks on objects, which take longer to get, are in tests/long."""
+    """And what it did is taken back. Locks on objects, which take longer to get, are in tests/extended."""
     one.write("create table untouched as select 1 as a")
     take = f"perform pg_advisory_xact_lock(i) from generate_series(1, {capacity * 3 // 5}) i"
     greedy = f"do $$ begin delete from untouched; {take}; perform pg_sleep(60); end $$"

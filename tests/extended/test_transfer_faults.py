@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 from tests.cli.command import Command
-from tests.cli.conftest import ROWS, database, numbers
-from tests.cli.test_transfer import REQUESTS, kill_and_start_again
-from tests.cli.test_transfer_trouble import staging
 from tests.client.faults import PASS, relay
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.transfers.conftest import ROWS, database, numbers
+from tests.transfers.test_transfer import REQUESTS, kill_and_start_again
+from tests.transfers.test_transfer_trouble import staging
 from tuplegate.client import Client
 
 __all__ = ["database", "numbers"]  # fixtures

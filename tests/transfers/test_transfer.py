@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
-from tests.cli.conftest import ROWS
 from tests.client.faults import LOSE, PASS, Relay, relay
 from tests.service import Service
+from tests.transfers.conftest import ROWS
 from tuplegate.client import Client
 
 REQUESTS = 9
@@ -76,7 +76,7 @@ def test_arrays_come_back(command: Command, database: Client, tmp_path: Path, na
 def test_an_import_killed_anywhere_and_started_again_is_complete(
     service: Service, database: Client, tmp_path: Path, numbers: Path, request_number: int, applied: bool
 ) -> None:
-    """Before or after the service has acted on a request. tests/long/test_transfer_faults.py tries all of them."""
+    """Before or after the service has acted on a request. tests/extended/test_transfer_faults.py tries all of them."""
     kill_and_start_again(service, database, tmp_path, numbers, request_number, applied)
 
 

@@ -9,8 +9,8 @@ import pytest
 from bench.peers.install import NotInstalled, install
 
 from tests.control import Organization
+from tests.extended.test_generated_clients import GENERATORS, INSTALLED
 from tests.javascript.package import HERE, SCENARIOS, SOURCE, make_package, run_program, run_scenarios
-from tests.long.test_generated_clients import GENERATORS, INSTALLED
 from tests.service import Service
 
 RUNTIMES = {

@@ -14,8 +14,8 @@ import pytest
 
 from tests.control import Control, engine_name, wait_until
 from tests.dumps import dump_of
+from tests.extended.test_external_engine import run_serve
 from tests.external import ExternalServer
-from tests.long.test_external_engine import run_serve
 from tests.service import Service, make_key, needs_bundled, running_service
 from tests.tenants import Tenant, tenant_of
 from tuplegate.engine.libpq.logins import derive_password, read_url

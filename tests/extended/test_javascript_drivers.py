@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.long.conftest import Program
+from tests.extended.conftest import Program
 
 MOMENT = "2026-11-14T23:57:08.500Z"
 BIG = "9007199254740993"

@@ -2,8 +2,8 @@
 
 import json
 
-from tests.long.conftest import Program
-from tests.long.test_javascript_drivers import BIG, MOMENT, check_scenario
+from tests.extended.conftest import Program
+from tests.extended.test_javascript_drivers import BIG, MOMENT, check_scenario
 
 
 def test_the_driver(run: Program) -> None:

@@ -5,7 +5,7 @@ import time
 
 import httpx
 
-from tests.long.test_lost_outcome import standing_still
+from tests.extended.test_lost_outcome import standing_still
 from tests.service import Service, Sql, needs_bundled
 
 

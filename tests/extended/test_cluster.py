@@ -14,9 +14,9 @@ import httpx
 import psycopg
 import pytest
 
+from tests.extended.test_external_engine import run_serve
 from tests.external import ExternalServer, Standby
 from tests.inside import kill_worker
-from tests.long.test_external_engine import run_serve
 from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 

@@ -1,6 +1,6 @@
 """A transaction that locks more objects than the engine's table of locks has room for."""
 
-from tests.http.test_tenants_locks import assert_ended, capacity, one, small, two
+from tests.hostile.test_tenants_locks import assert_ended, capacity, one, small, two
 from tests.tenants import Tenant
 
 __all__ = ["capacity", "one", "small", "two"]  # fixtures
