@@ -175,9 +175,10 @@ class Wakeup:
     def __init__(self) -> None:
         self._future: DirectFuture[None] | None = None
 
-    async def wait(self) -> None:
-        self._future = DirectFuture(asyncio.get_running_loop())
-        await self._future
+    def wait(self) -> DirectFuture[None]:
+        """Return what to await: it is done when somebody wakes it."""
+        future = self._future = DirectFuture(asyncio.get_running_loop())
+        return future
 
     def wake(self) -> None:
         """Resume the coroutine, if one waits."""
