@@ -4,6 +4,7 @@ A statement that is to be prepared is prepared in the write that runs it first. 
 once it is through.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from tuplegate.engine import port
@@ -135,14 +136,15 @@ class Preparing:
         return [*commands, Command(b"", values, chunk_rows, name=kept.name, begins=False)]
 
     def put_own(self, command: Command) -> list[Command]:
-        """Return what runs a command of the service's own, which has no parameters. It is the last of the commands."""
-        key: Key = (command.sql.decode(), ())
+        """Return what runs a command of the service's own, whose text is always the same. It is the last of the
+        commands."""
+        key = _own_key(command.sql)
         commands: list[Command] = []
         kept = self._find_fresh(key, commands)
         if kept is None:
             kept = self._member.kept[key] = KeptStatement(_READ, self._now, self._pool.state.changes, _NO_PARAMETERS)
             self._name(key, kept, commands)
-        return [*commands, Command(b"", name=kept.name, begins=False)]
+        return [*commands, Command(b"", command.params, name=kept.name, begins=command.begins)]
 
     def may_be_cause(self, failure: port.StatementFailed) -> bool:
         """Return whether the text may be right, and be wrong only as it is prepared; or the other way round."""
@@ -187,3 +189,9 @@ class Preparing:
             if self._member.closed:
                 return
             await judge(self._pool, self._member, form, key, self._now, is_template=is_template)
+
+
+@lru_cache(maxsize=100)
+def _own_key(sql: bytes) -> Key:
+    """Return the same key each time: connections that keep it share it."""
+    return sql.decode(), ()

@@ -22,6 +22,7 @@ from tuplegate.engine.libpq.parameters import needs_describing, write_all_params
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, join_results
 from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.query.preparing import Preparing
 from tuplegate.engine.postgres.query.rules import CURSORS, SNAPSHOT, begin, changes_types, chunk_rows
 from tuplegate.engine.postgres.query.run import STREAM_IT, Running, Why, explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
@@ -267,7 +268,8 @@ class OpenStatements(TransactionRun):
         reading = read_text(statement.sql, keyword)
         plain = reading.plain
         if plain and self._waiting[1:] == [SNAPSHOT]:
-            self._waiting.pop()  # it takes one itself, and cannot change the isolation before
+            # It takes one itself, and cannot change the isolation before.
+            self._waiting = self._put_own(self._waiting[0])
         if not plain and self.is_plain:
             self.is_plain = False
             self._in_doubt = True
@@ -279,6 +281,15 @@ class OpenStatements(TransactionRun):
             self._left = reading.leftovers
         self._forgets_types = self._forgets_types or changes_types(keyword)
         self._notifies = self._notifies or "notify" in statement.sql.lower()
+
+    def _put_own(self, command: Command) -> list[Command]:
+        """Return what runs a command of the service's own. It is prepared only while all statements are plain: others
+        could see it."""
+        if not self.is_plain or self.pool.state.has_code:
+            return [command]
+        if self._preparing is None:
+            self._preparing = Preparing(self.pool, self.member, asyncio.get_running_loop().time())
+        return self._preparing.put_own(command)
 
     def _speak(self, statement: port.Statement) -> list[Command]:
         if statement.keyword in _SAVEPOINTS or (self.is_plain and not self.pool.state.has_code):

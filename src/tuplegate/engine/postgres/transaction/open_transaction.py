@@ -132,7 +132,8 @@ class OpenTransaction(OpenStatements):
         self, gid: str, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds
     ) -> port.TransactionResult:
         record = self._decider.ledger.records(self.target.database).insist_with_number(self._id)
-        closing = [CHECK_NOW, record, Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False)]
+        prepare = Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False)
+        closing = [*self._put_own(CHECK_NOW), *self._put_own(record), prepare]
         rows: list[port.Result] = []
         try:
             results: list[PGresult]
@@ -218,7 +219,7 @@ class OpenTransaction(OpenStatements):
         return number, done
 
     def _close_with(self, *, careful: bool) -> list[Command]:
-        closing = [CHECK_NOW]
+        closing = [CHECK_NOW] if careful else self._put_own(CHECK_NOW)
         if careful and not self.is_read_only:
             closing.append(self.pool.state.ready_to_commit)
         closing += self._ask_number(numbered=self._notifies, careful=careful)

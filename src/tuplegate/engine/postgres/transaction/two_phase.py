@@ -281,15 +281,15 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         self._reset = self.pool.freshen_ahead(self.member)
         size_check = await self._find_size_check()
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
-        # What is plain cannot change the isolation, and takes its snapshot with its first statement.
-        waiting: list[Command] = begin(access, on_replica=self.target.on_replica)
-        if self.is_plain:
-            waiting = waiting[:1]
-        owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
         length = sum(len(statement.sql) for statement in self.statements)
         if self.is_plain and not has_code and not self._as_sent and length <= _PREPARED_LENGTH_MAX:
             self._preparing = Preparing(self.pool, self.member, asyncio.get_running_loop().time())
+        waiting: list[Command] = begin(access, on_replica=self.target.on_replica)
+        if self.is_plain:
+            # What is plain cannot change the isolation, and takes its snapshot with its first statement.
+            waiting = self._put_own(waiting[0])
+        owners: list[int | None] = [None] * len(waiting)
         for index, statement in enumerate(self.statements):
             shape = statement.shape or self.shape
             rows = RowCollector(self.pool.encoders, self.member, shape, self.bounds, budget=budget)
@@ -310,8 +310,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
                 waiting.append(SPEAK_UTF8)
                 owners.append(None)
         # Deferred checks run now, while the time limit still holds.
-        waiting.append(CHECK_NOW)
-        owners.append(None)
+        waiting += self._put_own(CHECK_NOW)
+        owners += [None] * (len(waiting) - len(owners))
         if not self.is_read_only and (has_code or not self.is_plain):
             waiting.append(self.pool.state.ready_to_commit)
             owners.append(None)
@@ -335,9 +335,13 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         nothing."""
         if numbered and not self.is_read_only:
             return [_NEW_NUMBER]
-        if careful and not self.is_read_only:
-            return [_NUMBER_OF_HELD]
-        return [NUMBER] if self._preparing is None else self._preparing.put_own(NUMBER)
+        if careful:
+            return [NUMBER] if self.is_read_only else [_NUMBER_OF_HELD]
+        return self._put_own(NUMBER)
+
+    def _put_own(self, command: Command) -> list[Command]:
+        """Return what runs a command of the service's own: prepared, where statements may be."""
+        return [command] if self._preparing is None else self._preparing.put_own(command)
 
     async def _find_size_check(self) -> SizeCheck | None:
         """Return the check that a transaction in a full database must pass; None where the database is not full."""
@@ -546,7 +550,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         """Commit what is prepared, and so decided."""
         commands = [Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False)]
         if self._find_left() is Leftovers.SEQUENCES:
-            commands.append(DISCARD_SEQUENCES)
+            commands += self._put_own(DISCARD_SEQUENCES)
         try:
             if self.pool.state.has_code or not self.is_plain:
                 self.member.send([_WAIT_AS_ALWAYS])
@@ -555,6 +559,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             committed = []
         if committed and committed[0].status != _ERROR:
             self._is_clean = len(commands) > 1 and committed[-1].status != _ERROR
+            if self._is_clean and self._preparing is not None:
+                self._preparing.is_in_doubt = False
         else:
             # Decided and durable on its server: it is there to be committed, or it has been. Recovery sees to it if we
             # cannot. A server that has taken its place need not have it.
