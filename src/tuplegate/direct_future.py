@@ -175,10 +175,9 @@ class Wakeup:
     def __init__(self) -> None:
         self._future: DirectFuture[None] | None = None
 
-    def wait(self) -> DirectFuture[None]:
-        """Return what to await: it is done when somebody wakes it."""
-        future = self._future = DirectFuture(asyncio.get_running_loop())
-        return future
+    async def wait(self) -> None:
+        self._future = DirectFuture(asyncio.get_running_loop())
+        await self._future
 
     def wake(self) -> None:
         """Resume the coroutine, if one waits."""

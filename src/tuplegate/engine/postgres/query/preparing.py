@@ -178,6 +178,10 @@ class Preparing:
         self.is_in_doubt = True
         commands.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
 
+    @property
+    def has_unjudged(self) -> bool:
+        return bool(self._unjudged)
+
     async def judge(self, *, noisy: bool) -> None:
         """Judge what comes often, when the transaction is over. What gave notices is not kept prepared: it would give
         them only when it is planned."""

@@ -123,7 +123,7 @@ class OpenStatements(TransactionRun):
         self._start(bounds)
         try:
             await self._send_statement(statement, shape, bounds, [])
-            result = await self._result(0)
+            result = self._find_result(0) or await self._learn_result(0)
         except BaseException as exc:
             raise await self.see_failure(exc, started) from exc
         return await self._see_done(statement, result, started)
@@ -168,7 +168,7 @@ class OpenStatements(TransactionRun):
             commands += [Command(sql, params, chunk_rows(statement, bounds), begins=False), *further]
             owners += [index, *([None] * len(further))]
         await self._send(commands, owners)
-        return [await self._result(index) for index in range(len(written))]
+        return [self._find_result(index) or await self._learn_result(index) for index in range(len(written))]
 
     def stream(
         self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
@@ -239,7 +239,7 @@ class OpenStatements(TransactionRun):
         self.describe = statement.params is not None and any(bytes(param)[:1] == b'"' for param in statement.params)
         if statement.params and (self.describe or needs_describing(statement)):
             await self._send([], [])
-        params = await self._params(0, statement)
+        params = await self._params(0, statement) if self._must_write_params(statement) else None
         first = Command(statement.sql.encode(), params, chunk_rows(statement, bounds), begins=False)
         further = [*self._speak(statement), *closing]
         return await self._send([first, *further], [0, *([None] * len(further))])
@@ -301,7 +301,9 @@ class OpenStatements(TransactionRun):
         # They would stay until the next request. Of the statement only its first word is of interest then.
         self._rows, self._closing = [], []
         self.statements = [port.Statement("", statement.keyword) for statement in self.statements]
-        await self._see_cancel_through()
+        self.deadline = math.inf
+        if self._cancelling is not None:
+            await self._see_cancel_through()
         why, self.ended = self.ended, None
         if self.over is not None:
             return

@@ -87,7 +87,7 @@ class OpenTransaction(OpenStatements):
             if done.number is not None:
                 await self._commit_prepared(gid, done.number)
             self._give_back()
-            if done.number is not None:
+            if done.number is not None and self.pool.demands_standby:
                 await self._see_confirmed(done.number)
         except port.OutcomeUnknown as unknown:
             unknown.id = self._id
@@ -141,7 +141,7 @@ class OpenTransaction(OpenStatements):
                 results = await self._send(closing, [None] * len(closing))
             else:
                 results = await self._send_statement(last, shape, bounds, closing)
-                rows.append(await self._result(0))
+                rows.append(self._find_result(0) or await self._learn_result(0))
         except port.StatementFailed as failure:
             if failure.statement is None and failure.sqlstate == NOT_FIRST:
                 self._give_back()
@@ -198,7 +198,7 @@ class OpenTransaction(OpenStatements):
             rows = []
         else:
             results = await self._send_statement(last, shape, bounds, closing)
-            rows = [await self._result(0)]
+            rows = [self._find_result(0) or await self._learn_result(0)]
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         full_at = None if self.is_read_only else self.pool.state.full_at
@@ -214,7 +214,8 @@ class OpenTransaction(OpenStatements):
             commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
             self._promised = port.Promise(self._id)
         done = port.TransactionResult(rows, commit, number, 1, 0, self._notices)
-        await self._record(done)
+        if self._promised is not None and not self.is_read_only:
+            await self._record(self._promised, done)
         self.check_ended()
         return number, done
 
