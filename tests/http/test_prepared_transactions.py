@@ -170,3 +170,48 @@ def test_what_is_kept_is_not_seen(data: Sql) -> None:
     look = "select count(*) as n from pg_prepared_statements"
     assert run(data, look, *move(2))["results"][0]["rows"] == [{"n": 0}]
     assert data.value(look) == 0
+
+
+def begin(sql: Sql, first: str | None) -> str:
+    body = sql.client.post("/v1/transaction/begin", json={} if first is None else {"statement": first}).json()
+    return f"/v1/transaction/{body['transaction_id']}"
+
+
+def test_what_open_transactions_keep_is_not_seen(data: Sql) -> None:
+    """Their own commands are prepared while their statements cannot look."""
+    first, last = move(3)
+    look = {"sql": "select count(*) as n from pg_prepared_statements"}
+
+    def keep() -> None:
+        """After a look nothing is kept until the engine was asked what it has left."""
+        for _ in range(OFTEN):
+            assert data.client.post(f"{begin(data, first)}/commit", json={"statement": last}).json()["success"]
+
+    for _ in range(3):
+        keep()
+        looking = begin(data, first)
+        assert data.client.post(f"{looking}/query", json=look).json()["rows"] == [{"n": 0}]
+        assert data.client.post(f"{looking}/commit", json={"statement": last}).json()["success"]
+        keep()
+        looking = begin(data, None)
+        assert data.client.post(f"{looking}/query", json=look).json()["rows"] == [{"n": 0}]
+        assert data.client.post(f"{looking}/commit", json={}).json()["success"]
+        keep()
+        done = data.client.post(f"{begin(data, first)}/commit", json={"statement": look}).json()
+        assert done["results"][0]["rows"] == [{"n": 0}]
+    assert data.value(look["sql"]) == 0
+
+
+def test_an_open_transaction_that_fails_leaves_nothing_half_prepared(data: Sql) -> None:
+    """What comes behind the failure is not prepared then, and is the next time."""
+    first, last = move(4)
+    for _ in range(3):
+        assert data.value("select count(*) from pg_prepared_statements") == 0  # nothing is kept after it
+        for _ in range(OFTEN):
+            assert run(data, first, last)["success"]
+        failed = data.client.post(f"{begin(data, first)}/commit", json={"statement": "insert into account values (1)"})
+        assert failed.json()["error"]["sqlstate"] == "23502"
+        assert "error" in data.client.post("/v1/transaction/begin", json={"statement": "select nothing"}).json()
+        for _ in range(OFTEN):
+            done = data.client.post(f"{begin(data, first)}/commit", json={"statement": last}).json()
+            assert done["success"], done

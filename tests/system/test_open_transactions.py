@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy
 
 import tuplegate.sqlalchemy  # noqa: F401 - makes the dialect known
-from tests.control import at_once
+from tests.control import at_once, new_organization
 from tests.dbapi.conftest import address
 from tests.http.test_open_transactions import Open, error_of, rows, until
 from tests.service import Service, new_data_dir, remove, start_service
@@ -77,6 +77,25 @@ def test_what_is_handed_over_is_counted_once(two: Service, clients: list[httpx.C
         left.append(answer.headers.get_list("ratelimit"))
     assert all(len(headers) <= 1 for headers in left)
     opened.rollback()
+
+
+def test_what_was_seen_before_is_good_for_its_own_alone(two: Service, clients: list[httpx.Client]) -> None:
+    """Workers remember ids that they have handed over, and the MACs that they were handed with them."""
+    key = new_organization(two, "pro").key
+    owners = [two.client(key) for _ in clients]
+    opened = Open(owners[0])
+    path = f"/v1/transaction/{opened.id}/query"
+    forged = path.replace(opened.id, opened.id[:-1] + ("a" if opened.id[-1] == "b" else "b"))
+    for owner in owners:
+        assert owner.post(path, json={"sql": "select 1"}).status_code == 200
+    for owner, stranger in zip(owners, clients, strict=True):
+        assert error_of(owner.post(forged, json={"sql": "select 1"})) == (404, "not_found")
+        assert error_of(stranger.post(path, json={"sql": "select 1"})) == (404, "not_found")
+        counted = owner.post(path, json={"sql": "select 1"}, headers={"Tuplegate-Handed-Over": "0" * 64})
+        assert counted.headers.get_list("ratelimit") != []
+    opened.rollback()
+    for owner in owners:
+        owner.close()
 
 
 def test_the_workers_count_together(two: Service, clients: list[httpx.Client]) -> None:

@@ -1,11 +1,10 @@
 """`POST /v1/transaction`: applies all statements or none. Also finds, or settles, the outcome of a transaction by its
 id."""
 
+import os
 import re
-import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -39,16 +38,26 @@ class TransactionBounds:
     answer_bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
 class _Job:
     """A request, read and checked. `chosen` is the id that the client gave it."""
 
-    target: port.Target
-    statements: list[port.Statement]
-    shape: port.Shape
-    bounds: port.Bounds
-    read_only: bool
-    chosen: str | None
+    __slots__ = ("bounds", "chosen", "read_only", "shape", "statements", "target")
+
+    def __init__(
+        self,
+        target: port.Target,
+        statements: list[port.Statement],
+        shape: port.Shape,
+        bounds: port.Bounds,
+        read_only: bool,
+        chosen: str | None,
+    ) -> None:
+        self.target = target
+        self.statements = statements
+        self.shape = shape
+        self.bounds = bounds
+        self.read_only = read_only
+        self.chosen = chosen
 
     @property
     def may_be_snapshot(self) -> bool:
@@ -84,7 +93,9 @@ class TransactionRoutes:
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = read_idempotency_key(exchange)
-        job = await self._read_job(exchange, await self._identities.find_target(identity, exchange), request)
+        identities = self._identities
+        target = identities.recall_target(identity, exchange) or await identities.find_target(identity, exchange)
+        job = self._make_job(exchange, target, request, await self._read_statements(request))
         reads = wants_snapshot(exchange, identity, self._engine)
         if reads and (key is not None or not job.may_be_snapshot):
             reads = False
@@ -96,7 +107,7 @@ class TransactionRoutes:
                     tell_position(exchange, done.reached)
                 else:
                     await tell_newest(exchange, self._engine)
-                exchange.respond(200, self._make_answer(exchange, job, done).body)
+                exchange.respond(200, write_committed(exchange, self._find_id(exchange, job, done), done))
             else:
                 await run_once(
                     self._engine,
@@ -123,12 +134,14 @@ class TransactionRoutes:
         tell_server(exchange, on_replica=done.on_replica)
         return done
 
-    async def _read_job(self, exchange: Exchange, target: port.Target, request: TransactionRequest) -> _Job:
+    def _make_job(
+        self, exchange: Exchange, target: port.Target, request: TransactionRequest, statements: list[port.Statement]
+    ) -> _Job:
         limit_ms = self._bounds.timeout_ms
         timeout_ms = limit_ms if request.timeout_ms is None else min(request.timeout_ms, limit_ms)
         return _Job(
             target,
-            await self._read_statements(request),
+            statements,
             port.Shape(request.row_mode, request.big_numbers),
             port.Bounds(timeout_ms, None, self._bounds.answer_bytes_max),
             request.read_only,
@@ -190,15 +203,18 @@ class TransactionRoutes:
     # -- answers ------------------------------------------------------------------------------------------------
 
     def _make_answer(self, exchange: Exchange, job: _Job, done: port.TransactionResult) -> Answer:
-        kind = TransactionId(IdKind.READ_ONLY)
-        if done.number is not None:
-            kind = TransactionId(IdKind.NUMBERED, done.number, mark=done.mark, history=done.history)
-        id = (job.chosen or self._make_id(kind, job.target)).encode()
-        exchange.row_count = sum(result.row_count for result in done.results)
-        return Answer(
-            write_committed(exchange, id, done, with_rows=True),
-            partial(write_committed, exchange, id, done, with_rows=False),
-        )
+        id = self._find_id(exchange, job, done)
+        return Answer(write_committed(exchange, id, done), lambda: write_committed(exchange, id, done, with_rows=False))
+
+    def _find_id(self, exchange: Exchange, job: _Job, done: port.TransactionResult) -> bytes:
+        """Return the id of a committed transaction, and count its rows."""
+        exchange.row_count = sum([result.row_count for result in done.results])
+        if job.chosen is not None:
+            return job.chosen.encode()
+        if done.number is None:
+            return self._make_id(TransactionId(IdKind.READ_ONLY), job.target).encode()
+        id = TransactionId(IdKind.NUMBERED, done.number, mark=done.mark, history=done.history)
+        return self._make_id(id, job.target).encode()
 
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
         error = to_service_error(failure, _find_failed(job, failure))
@@ -240,7 +256,7 @@ class TransactionRoutes:
         return self._make_id(lost, target)
 
     def _make_id(self, id: TransactionId, target: port.Target) -> str:
-        return write_id(id, target.id, self._secret, secrets.token_bytes(NONCE_BYTES))
+        return write_id(id, target.id, self._secret, os.urandom(NONCE_BYTES))
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
@@ -301,9 +317,9 @@ def write_committed(exchange: Exchange, id: bytes, done: port.TransactionResult,
         % (
             id,
             b",".join(results),
-            sum(result.affected_rows for result in done.results),
+            sum([result.affected_rows for result in done.results]),
             done.attempts,
-            done.commit.value.encode(),
+            done.commit.encode(),
             write_timings(exchange, done.exec_us),
         )
     )

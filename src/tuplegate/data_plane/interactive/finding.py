@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from tuplegate.access.transaction_ids import IdKind, TransactionId, read_id
+from tuplegate.access.transaction_ids import IdKind, read_id
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.failures import to_service_error
@@ -20,6 +20,8 @@ from tuplegate.protocol.errors import ServiceError
 _encode: Final = msgspec.json.Encoder().encode
 Run = Callable[[Exchange, Identity], Awaitable[None]]
 _EXPIRED: Final = (port.EndReason.IDLE, port.EndReason.LIFETIME)
+_KNOWN_MAX: Final = 1_000
+"""Ids that are remembered with their holders. To read one again costs as much as half of a hand-over."""
 
 
 class Finder:
@@ -33,6 +35,8 @@ class Finder:
         self._holdings = holdings
         self._handover = handover
         self._secret = secret
+        self._holders: dict[tuple[str, str], Holder] = {}
+        """By database and id, of ids that were found to be genuine."""
 
     async def find_held(
         self, exchange: Exchange, identity: Identity, sequence: int | None, *, commits: bool = False, ends: bool = False
@@ -44,7 +48,7 @@ class Finder:
         target = await self._identities.find_target(identity, exchange)
         id = exchange.path_values["id"]
         held = self._find_here(id, identity, target)
-        if held is None and self._read_open_id(id, target) is None:
+        if held is None and self._find_holder(id, target) is None:
             raise _not_found()
         if held is not None and held.transaction.over is None:
             if held.begun_by.may_write and not target.may_write and not ends:
@@ -86,9 +90,10 @@ class Finder:
         return self._ask_holder(exchange, identity, run)
 
     async def _ask_holder(self, exchange: Exchange, identity: Identity, run: Run) -> None:
-        target = await self._identities.find_target(identity, exchange)
-        read = self._read_open_id(exchange.path_values["id"], target)
-        if read is None or not await self._handed_over(exchange, read):
+        identities = self._identities
+        target = identities.recall_target(identity, exchange) or await identities.find_target(identity, exchange)
+        holder = self._find_holder(exchange.path_values["id"], target)
+        if holder is None or not await self._handed_over(exchange, holder):
             await run(exchange, identity)
 
     async def tell_state(self, exchange: Exchange, identity: Identity, *, abort: bool) -> bool:
@@ -96,10 +101,10 @@ class Finder:
         of another one."""
         target = await self._identities.find_target(identity, exchange)
         id = exchange.path_values["id"]
-        read = self._read_open_id(id, target)
-        if read is None:
+        holder = self._find_holder(id, target)
+        if holder is None:
             return False
-        if await self._handed_over(exchange, read):
+        if await self._handed_over(exchange, holder):
             return True
         held = self._find_here(id, identity, target)
         if held is not None:
@@ -121,9 +126,18 @@ class Finder:
         exchange.respond(200, _encode({"success": True, "transaction_id": id, **about}))
         return True
 
-    def _read_open_id(self, id: str, target: port.Target) -> TransactionId | None:
+    def _find_holder(self, id: str, target: port.Target) -> Holder | None:
+        """Return who holds the transaction, or held it. None where it is no id of an open one in that database."""
+        known = self._holders.get((target.id, id))
+        if known is not None:
+            return known
         read = read_id(id, target.id, self._secret)
-        return read if read is not None and read.kind is IdKind.OPEN else None
+        if read is None or read.kind is not IdKind.OPEN:
+            return None
+        if len(self._holders) >= _KNOWN_MAX:
+            self._holders.clear()
+        holder = self._holders[target.id, id] = Holder.read(read.number)
+        return holder
 
     def _find_here(self, id: str, identity: Identity, target: port.Target) -> Held | None:
         """Return the transaction where this worker holds it. Raises not_found where another key has begun it, or where
@@ -149,9 +163,9 @@ class Finder:
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
 
-    async def _handed_over(self, exchange: Exchange, id: TransactionId) -> bool:
+    async def _handed_over(self, exchange: Exchange, holder: Holder) -> bool:
         """Return whether another worker holds the transaction, and has answered. One that is gone holds nothing."""
-        handover, holder = self._handover, Holder.read(id.number)
+        handover = self._handover
         if holder == handover.own:
             return False
         if holder.node != handover.own.node and handover.vouches(exchange):

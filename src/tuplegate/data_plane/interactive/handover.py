@@ -27,6 +27,8 @@ NODE_BITS: Final = 48
 _WORKER_BITS: Final = 8
 _IDLE_S: Final = 20.0
 _STATE_S: Final = 5.0
+_PATHS_MAX: Final = 1_000
+"""Paths whose MACs are remembered, once a fellow has sent them."""
 # What is made anew on the way, or was said of the first connection only.
 _NOT_PASSED_ON: Final = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
@@ -95,26 +97,44 @@ class Handover:
         self._secret = secret
         self._fellows = [UpstreamAddress(Origin("http", "localhost", 80), None, _IDLE_S, path) for path in fellows]
         self._nodes: dict[str, UpstreamAddress] = {}
+        self._macs: dict[str, bytes] = {}
+        """By path."""
 
     def vouches(self, exchange: Exchange) -> bool:
         """Return whether another worker has handed the request over, and so counted it."""
         given = exchange.headers.get(HEADER)
-        return given is not None and hmac.compare_digest(given, self._vouch(exchange.path))
+        if given is None:
+            return False
+        path = exchange.path
+        known = self._macs.get(path)
+        if known is not None:
+            return hmac.compare_digest(given, known)
+        mac = self._vouch(path)
+        if not hmac.compare_digest(given, mac):
+            return False
+        if len(self._macs) >= _PATHS_MAX:
+            self._macs.clear()
+        self._macs[path] = mac
+        return True
 
     def _vouch(self, path: str) -> bytes:
         return hmac.digest(self._secret, f"handed over/{path}".encode(), "sha256").hex().encode()
 
     async def pass_on(self, exchange: Exchange, holder: Holder) -> None:
         """Ask the holder, and pass its answer on. Raises HolderGone and HolderSilent while nothing was passed on."""
-        address = await self._find_address(holder)
-        connection = await self._connect(exchange, address)
+        address = self._find_fellow(holder) or await self._find_address(holder)
+        connection = _find_companion(exchange, address) or await self._connect(exchange, address)
+        bodiless = exchange.method == "HEAD"
         try:
-            answer = await self._ask(exchange, connection, address)
-            sized = answer.length is not None or exchange.method == "HEAD"
+            connection.ask(self._pass_head(exchange, address), exchange.body, None, chunked=False, bodiless=bodiless)
+            answer = await connection.read_head()
+            sized = answer.length is not None or bodiless
             headers = _write_headers(exchange, answer)
             exchange.pass_on(answer.status, headers, sized=sized, first=connection.take_body())
-            while data := await connection.read_body():
-                await exchange.write(data)
+            while not connection.has_given_all:
+                data = await connection.read_body()
+                if data:
+                    await exchange.write(data)
             exchange.finish()
         except UpstreamLost as lost:
             if not exchange.answered:
@@ -144,11 +164,16 @@ class Handover:
         finally:
             connection.end()
 
+    def _find_fellow(self, holder: Holder) -> UpstreamAddress | None:
+        """Return the address of another worker of this machine; None where the holder is on another machine."""
+        if holder.node != self.own.node:
+            return None
+        if holder.worker >= len(self._fellows) or holder.worker == self.own.worker:
+            raise HolderGone
+        return self._fellows[holder.worker]
+
     async def _find_address(self, holder: Holder) -> UpstreamAddress:
-        if holder.node == self.own.node:
-            if holder.worker >= len(self._fellows) or holder.worker == self.own.worker:
-                raise HolderGone
-            return self._fellows[holder.worker]
+        """Return the address of another machine."""
         url = await self._find_node(holder.node)
         if url is None:
             raise HolderGone
@@ -163,9 +188,7 @@ class Handover:
 
     async def _connect(self, exchange: Exchange, address: UpstreamAddress) -> UpstreamConnection:
         companion = exchange.outgoing.companion
-        if isinstance(companion, UpstreamConnection):
-            if address.is_fresh(companion):
-                return companion
+        if companion is not None:
             companion.end()
         try:
             connection = await address.open()
@@ -173,12 +196,6 @@ class Handover:
             raise HolderSilent from exc
         exchange.outgoing.accompany(connection)
         return connection
-
-    async def _ask(self, exchange: Exchange, connection: UpstreamConnection, address: UpstreamAddress) -> AnswerReader:
-        connection.ask(
-            self._pass_head(exchange, address), exchange.body, None, chunked=False, bodiless=exchange.method == "HEAD"
-        )
-        return await connection.read_head()
 
     def _pass_head(self, exchange: Exchange, address: UpstreamAddress) -> bytes:
         head = exchange.head
@@ -193,7 +210,9 @@ class Handover:
     async def ask_state(self, exchange: Exchange, holder: Holder) -> str | None:
         """Return the state of the transaction as the holder tells it; None where it tells nothing in time."""
         try:
-            return await within(_STATE_S, self._ask_state(exchange, await self._find_address(holder)))
+            return await within(
+                _STATE_S, self._ask_state(exchange, self._find_fellow(holder) or await self._find_address(holder))
+            )
         except HolderGone:
             return "aborted"
         except (TimeoutError, HolderSilent, UpstreamLost, UpstreamUnreachable):
@@ -222,6 +241,12 @@ class Handover:
             lines.append(b"content-length: %d\r\n" % len(body))
         lines.append(b"%b: %b\r\n\r\n" % (HEADER, self._vouch(path)))
         return b"".join(lines)
+
+
+def _find_companion(exchange: Exchange, address: UpstreamAddress) -> UpstreamConnection | None:
+    """Return the connection that the client's last request went over, where it can take another to that address."""
+    companion = exchange.outgoing.companion
+    return companion if isinstance(companion, UpstreamConnection) and address.is_fresh(companion) else None
 
 
 def _write_headers(exchange: Exchange, answer: AnswerReader) -> bytes:

@@ -1,7 +1,7 @@
 """Transactions: how one was committed, what is recorded with it, and how to ask later what became of it."""
 
 from collections.abc import Callable
-from enum import Enum
+from enum import Enum, StrEnum
 
 import msgspec
 
@@ -9,7 +9,7 @@ from tuplegate.engine.port.work import Result
 from tuplegate.protocol.answers import Notice
 
 
-class Commit(Enum):
+class Commit(StrEnum):
     """How a transaction was committed."""
 
     TWO_PHASE = "two_phase"

@@ -129,6 +129,12 @@ class UpstreamConnection(asyncio.Protocol):
             await self._progress.wait()
         return self.take_body()
 
+    @property
+    def has_given_all(self) -> bool:
+        """Return whether the whole body has come and was taken."""
+        call = self._current_call()
+        return call.answer.complete and not call.pieces
+
     def take_body(self) -> bytes:
         """Return what has arrived of the body, which may be nothing yet."""
         call = self._current_call()

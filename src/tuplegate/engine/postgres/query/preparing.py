@@ -4,6 +4,7 @@ A statement that is to be prepared is prepared in the write that runs it first. 
 once it is through.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from tuplegate.engine import port
@@ -140,14 +141,15 @@ class Preparing:
         return [*commands, Command(b"", values, chunk_rows, name=kept.name, begins=False)]
 
     def put_own(self, command: Command) -> list[Command]:
-        """Return what runs a command of the service's own, which has no parameters. It is the last of the commands."""
-        key: Key = (command.sql.decode(), ())
+        """Return what runs a command of the service's own, whose text is always the same. It is the last of the
+        commands."""
+        key = _own_key(command.sql)
         commands: list[Command] = []
         kept = self._find_fresh(key, commands)
         if kept is None:
             kept = self._member.kept[key] = KeptStatement(_READ, self._now, self._pool.state.changes, _NO_PARAMETERS)
             self._name(key, kept, commands)
-        return [*commands, Command(b"", name=kept.name, begins=False)]
+        return [*commands, Command(b"", command.params, name=kept.name, begins=command.begins)]
 
     def may_be_cause(self, failure: port.StatementFailed) -> bool:
         """Return whether the text may be right, and be wrong only as it is prepared; or the other way round."""
@@ -181,6 +183,10 @@ class Preparing:
         self.is_in_doubt = True
         commands.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
 
+    @property
+    def has_unjudged(self) -> bool:
+        return bool(self._unjudged)
+
     async def judge(self, *, noisy: bool) -> None:
         """Judge what comes often, when the transaction is over. What gave notices is not kept prepared: it would give
         them only when it is planned."""
@@ -192,3 +198,9 @@ class Preparing:
             if self._member.closed:
                 return
             await judge(self._pool, self._member, form, key, self._now, is_template=is_template)
+
+
+@lru_cache(maxsize=100)
+def _own_key(sql: bytes) -> Key:
+    """Return the same key each time: connections that keep it share it."""
+    return sql.decode(), ()

@@ -22,6 +22,7 @@ from tuplegate.engine.libpq.parameters import needs_describing, write_all_params
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, join_results
 from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.query.preparing import Preparing
 from tuplegate.engine.postgres.query.rules import CURSORS, SNAPSHOT, begin, changes_types, chunk_rows
 from tuplegate.engine.postgres.query.run import STREAM_IT, Running, Why, explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
@@ -122,7 +123,7 @@ class OpenStatements(TransactionRun):
         self._start(bounds)
         try:
             await self._send_statement(statement, shape, bounds, [])
-            result = await self._result(0)
+            result = self._find_result(0) or await self._learn_result(0)
         except BaseException as exc:
             raise await self.see_failure(exc, started) from exc
         return await self._see_done(statement, result, started)
@@ -167,7 +168,7 @@ class OpenStatements(TransactionRun):
             commands += [Command(sql, params, chunk_rows(statement, bounds), begins=False), *further]
             owners += [index, *([None] * len(further))]
         await self._send(commands, owners)
-        return [await self._result(index) for index in range(len(written))]
+        return [self._find_result(index) or await self._learn_result(index) for index in range(len(written))]
 
     def stream(
         self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
@@ -238,7 +239,7 @@ class OpenStatements(TransactionRun):
         self.describe = statement.params is not None and any(bytes(param)[:1] == b'"' for param in statement.params)
         if statement.params and (self.describe or needs_describing(statement)):
             await self._send([], [])
-        params = await self._params(0, statement)
+        params = await self._params(0, statement) if self._must_write_params(statement) else None
         first = Command(statement.sql.encode(), params, chunk_rows(statement, bounds), begins=False)
         further = [*self._speak(statement), *closing]
         return await self._send([first, *further], [0, *([None] * len(further))])
@@ -267,7 +268,8 @@ class OpenStatements(TransactionRun):
         reading = read_text(statement.sql, keyword)
         plain = reading.plain
         if plain and self._waiting[1:] == [SNAPSHOT]:
-            self._waiting.pop()  # it takes one itself, and cannot change the isolation before
+            # It takes one itself, and cannot change the isolation before.
+            self._waiting = self._put_own(self._waiting[0])
         if not plain and self.is_plain:
             self.is_plain = False
             self._in_doubt = True
@@ -280,6 +282,15 @@ class OpenStatements(TransactionRun):
         self._forgets_types = self._forgets_types or changes_types(keyword)
         self._notifies = self._notifies or "notify" in statement.sql.lower()
 
+    def _put_own(self, command: Command) -> list[Command]:
+        """Return what runs a command of the service's own. It is prepared only while all statements are plain: others
+        could see it."""
+        if not self.is_plain or self.pool.state.has_code:
+            return [command]
+        if self._preparing is None:
+            self._preparing = Preparing(self.pool, self.member, asyncio.get_running_loop().time())
+        return self._preparing.put_own(command)
+
     def _speak(self, statement: port.Statement) -> list[Command]:
         if statement.keyword in _SAVEPOINTS or (self.is_plain and not self.pool.state.has_code):
             return []
@@ -290,7 +301,9 @@ class OpenStatements(TransactionRun):
         # They would stay until the next request. Of the statement only its first word is of interest then.
         self._rows, self._closing = [], []
         self.statements = [port.Statement("", statement.keyword) for statement in self.statements]
-        await self._see_cancel_through()
+        self.deadline = math.inf
+        if self._cancelling is not None:
+            await self._see_cancel_through()
         why, self.ended = self.ended, None
         if self.over is not None:
             return

@@ -87,7 +87,7 @@ class OpenTransaction(OpenStatements):
             if done.number is not None:
                 await self._commit_prepared(gid, done.number)
             self._give_back()
-            if done.number is not None:
+            if done.number is not None and self.pool.demands_standby:
                 await self._see_confirmed(done.number)
         except port.OutcomeUnknown as unknown:
             unknown.id = self._id
@@ -132,7 +132,8 @@ class OpenTransaction(OpenStatements):
         self, gid: str, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds
     ) -> port.TransactionResult:
         record = self._decider.ledger.records(self.target.database).insist_with_number(self._id)
-        closing = [CHECK_NOW, record, Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False)]
+        prepare = Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False)
+        closing = [*self._put_own(CHECK_NOW), *self._put_own(record), prepare]
         rows: list[port.Result] = []
         try:
             results: list[PGresult]
@@ -140,7 +141,7 @@ class OpenTransaction(OpenStatements):
                 results = await self._send(closing, [None] * len(closing))
             else:
                 results = await self._send_statement(last, shape, bounds, closing)
-                rows.append(await self._result(0))
+                rows.append(self._find_result(0) or await self._learn_result(0))
         except port.StatementFailed as failure:
             if failure.statement is None and failure.sqlstate == NOT_FIRST:
                 self._give_back()
@@ -197,7 +198,7 @@ class OpenTransaction(OpenStatements):
             rows = []
         else:
             results = await self._send_statement(last, shape, bounds, closing)
-            rows = [await self._result(0)]
+            rows = [self._find_result(0) or await self._learn_result(0)]
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         full_at = None if self.is_read_only else self.pool.state.full_at
@@ -213,12 +214,13 @@ class OpenTransaction(OpenStatements):
             commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
             self._promised = port.Promise(self._id)
         done = port.TransactionResult(rows, commit, number, 1, 0, self._notices)
-        await self._record(done)
+        if self._promised is not None and not self.is_read_only:
+            await self._record(self._promised, done)
         self.check_ended()
         return number, done
 
     def _close_with(self, *, careful: bool) -> list[Command]:
-        closing = [CHECK_NOW]
+        closing = [CHECK_NOW] if careful else self._put_own(CHECK_NOW)
         if careful and not self.is_read_only:
             closing.append(self.pool.state.ready_to_commit)
         closing += self._ask_number(numbered=self._notifies, careful=careful)

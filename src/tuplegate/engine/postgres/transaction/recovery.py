@@ -15,7 +15,6 @@ ids that carry them carry their history, too.
 
 import asyncio
 import os
-import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -119,7 +118,7 @@ class Recovery:
 
     def new_gid(self) -> str:
         """Return a new name for a prepared transaction. The process id in it is for people who read the list."""
-        return self._gid(os.getpid(), make_word(secrets.token_bytes(NONCE_BYTES)))
+        return self._gid(os.getpid(), make_word(os.urandom(NONCE_BYTES)))
 
     def _gid(self, worker: int, word: str) -> str:
         return f"{self._prefix}{worker}_{word}"

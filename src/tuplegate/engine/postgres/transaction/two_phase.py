@@ -216,13 +216,11 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             await self._phase_two(number)
         finally:
             self._end_doubt()
-        if number is not None:
+        if number is not None and self.pool.demands_standby:
             await self._see_confirmed(number)
 
     async def _see_confirmed(self, number: int) -> None:
-        """Raise OutcomeUnknown where a standby must have it, and none is known to."""
-        if not self.pool.demands_standby:
-            return
+        """Raise OutcomeUnknown where no standby is known to have it."""
         try:
             await self.pool.see_confirmed(self.member)
         except port.OutcomeUnknown as unknown:
@@ -242,7 +240,9 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         try:
             number = await self._phase_one()
             self._promise_id(number)
-            results = [await self._result(index) for index in range(len(self.statements))]
+            results = [
+                self._find_result(index) or await self._learn_result(index) for index in range(len(self.statements))
+            ]
             commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
             done = port.TransactionResult(
                 results, port.Commit.READ_ONLY if number is None else commit, number, self.attempt, 0, self._notices
@@ -250,7 +250,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             done.exec_us = (perf_counter_ns() - started) // 1000
             if number is not None:
                 done.history = self._decider.recovery.histories.of(self.member, acknowledged=True)
-            await self._record(done)
+            if self._promised is not None and not self.is_read_only:
+                await self._record(self._promised, done)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = self._notices
@@ -279,17 +280,18 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         if has_code or not self.is_plain:
             self.member.hide_kept()
         self._reset = self.pool.freshen_ahead(self.member)
-        size_check = await self._find_size_check()
+        full_at = None if self.is_read_only else self.pool.state.full_at
+        size_check = None if full_at is None else await self._make_size_check(full_at)
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
-        # What is plain cannot change the isolation, and takes its snapshot with its first statement.
-        waiting: list[Command] = begin(access, on_replica=self.target.on_replica)
-        if self.is_plain:
-            waiting = waiting[:1]
-        owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
         length = sum(len(statement.sql) for statement in self.statements)
         if self.is_plain and not has_code and not self._as_sent and length <= _PREPARED_LENGTH_MAX:
             self._preparing = Preparing(self.pool, self.member, asyncio.get_running_loop().time())
+        waiting: list[Command] = begin(access, on_replica=self.target.on_replica)
+        if self.is_plain:
+            # What is plain cannot change the isolation, and takes its snapshot with its first statement.
+            waiting = self._put_own(waiting[0])
+        owners: list[int | None] = [None] * len(waiting)
         for index, statement in enumerate(self.statements):
             shape = statement.shape or self.shape
             rows = RowCollector(self.pool.encoders, self.member, shape, self.bounds, budget=budget)
@@ -298,7 +300,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             if is_described:
                 await self._send(waiting, owners)
                 waiting, owners = [], []
-            params = await self._params(index, statement)
+            params = await self._params(index, statement) if self._must_write_params(statement) else None
             rows_at_once = chunk_rows(statement, self.bounds)
             if self._preparing is None or is_described:
                 waiting.append(Command(statement.sql.encode(), params, rows_at_once, begins=False))
@@ -310,8 +312,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
                 waiting.append(SPEAK_UTF8)
                 owners.append(None)
         # Deferred checks run now, while the time limit still holds.
-        waiting.append(CHECK_NOW)
-        owners.append(None)
+        waiting += self._put_own(CHECK_NOW)
+        owners += [None] * (len(waiting) - len(owners))
         if not self.is_read_only and (has_code or not self.is_plain):
             waiting.append(self.pool.state.ready_to_commit)
             owners.append(None)
@@ -335,15 +337,16 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         nothing."""
         if numbered and not self.is_read_only:
             return [_NEW_NUMBER]
-        if careful and not self.is_read_only:
-            return [_NUMBER_OF_HELD]
-        return [NUMBER] if self._preparing is None else self._preparing.put_own(NUMBER)
+        if careful:
+            return [NUMBER] if self.is_read_only else [_NUMBER_OF_HELD]
+        return self._put_own(NUMBER)
 
-    async def _find_size_check(self) -> SizeCheck | None:
-        """Return the check that a transaction in a full database must pass; None where the database is not full."""
-        full_at = None if self.is_read_only else self.pool.state.full_at
-        if full_at is None:
-            return None
+    def _put_own(self, command: Command) -> list[Command]:
+        """Return what runs a command of the service's own: prepared, where statements may be."""
+        return [command] if self._preparing is None else self._preparing.put_own(command)
+
+    async def _make_size_check(self, full_at: int) -> SizeCheck:
+        """Return the check that a transaction in a full database must pass."""
         for index, statement in enumerate(self.statements):
             try:
                 check_keyword(full_at, statement.keyword, reads=statement.keyword in CURSORS)
@@ -351,6 +354,10 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
                 exc.statement = index
                 raise
         return await SizeCheck.before(self.member, self.pool.state, full_at)
+
+    def _must_write_params(self, statement: port.Statement) -> bool:
+        """Return whether `_params` has something to do, or to say."""
+        return bool(statement.params) or self.describe or self.ended is not None
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
         try:
@@ -390,14 +397,18 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         assert len(self._closing) - first == sum(owner is not None for owner in owners)
         return results
 
-    async def _result(self, index: int) -> port.Result:
-        rows, last = self._rows[index], self._closing[index]
+    def _find_result(self, index: int) -> port.Result | None:
+        """Return the result of a statement; None where the types of its columns must be asked for first."""
+        last = self._closing[index]
         if not last.nfields and last.status != _TUPLES:
             return make_bare_result(last)
+        return self._rows[index].finish(last)
+
+    async def _learn_result(self, index: int) -> port.Result:
+        """Ask for the types, and return the result."""
+        rows, last = self._rows[index], self._closing[index]
+        await rows.learn(self.member, last)
         result = rows.finish(last)
-        if result is None:
-            await rows.learn(self.member, last)
-            result = rows.finish(last)
         assert result is not None, "the types were asked for"
         return result
 
@@ -408,14 +419,11 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             return
         self._promised = port.Promise(_new_id(), promised.keep if promised else None)
 
-    async def _record(self, done: port.TransactionResult) -> None:
+    async def _record(self, promised: port.Promise, done: port.TransactionResult) -> None:
         """Write the promised records inside the transaction. In two phases they are sent together with PREPARE; those
         of a transaction that only reads are written after it."""
-        self._records = []
-        if self._promised is None or self.is_read_only:
-            return
         self.stage = Stage.RECORDING
-        self._records = self._decider.ledger.records(self.target.database).insist(self._promised, done)
+        self._records = self._decider.ledger.records(self.target.database).insist(promised, done)
         if not self.two_phase:
             results = await self.member.run(*self._records)
             self._check_records(results)
@@ -449,7 +457,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         except CannotPrepare:
             self._give_back()
             raise
-        if self._preparing is not None:
+        if self._preparing is not None and (self._notices or self._preparing.has_unjudged):
             await self._preparing.judge(noisy=bool(self._notices))
         self._give_back()
 
@@ -472,7 +480,9 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         """Send a commit and return its results. The connection counts as lost if no answer comes in time."""
         late = self._give_up_after(0)
         try:
-            return await self.member.run(*commands)
+            answer = self.member.send(commands)
+            self.member.flush()
+            return await answer
         finally:
             late.cancel()
 
@@ -546,7 +556,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         """Commit what is prepared, and so decided."""
         commands = [Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False)]
         if self._find_left() is Leftovers.SEQUENCES:
-            commands.append(DISCARD_SEQUENCES)
+            commands += self._put_own(DISCARD_SEQUENCES)
         try:
             if self.pool.state.has_code or not self.is_plain:
                 self.member.send([_WAIT_AS_ALWAYS])
@@ -555,6 +565,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             committed = []
         if committed and committed[0].status != _ERROR:
             self._is_clean = len(commands) > 1 and committed[-1].status != _ERROR
+            if self._is_clean and self._preparing is not None:
+                self._preparing.is_in_doubt = False
         else:
             # Decided and durable on its server: it is there to be committed, or it has been. Recovery sees to it if we
             # cannot. A server that has taken its place need not have it.
