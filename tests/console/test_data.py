@@ -1,5 +1,6 @@
 """The data page: the tree, rows by pages, filters, foreign keys, edits, structure, import and diagram."""
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, expect
@@ -210,6 +211,36 @@ def test_the_structure_shows_a_statement_that_makes_the_table(console: Console, 
     page.get_by_role("link", name="Diagram").click()
     diagram = page.get_by_role("group", name="Tables and foreign keys")
     expect(diagram.get_by_role("link", name="country code")).to_be_visible()
+
+
+def test_the_tree_shows_indexes_constraints_and_sizes(console: Console, own: Organization) -> None:
+    sql = own.control.sql()
+    for statement in (
+        *STATEMENTS[:2],
+        "create index by_size on city (size) where size > 0",
+        "alter table city add constraint positive check (size >= 0), add constraint one_name unique (name)",
+    ):
+        sql(statement)
+    console.sign_in(own.key, "#/data/public/city")
+    tree = console.page.get_by_role("complementary", name="Schema")
+    indexes = tree.get_by_role("list", name="Indexes of city").get_by_role("listitem")
+    expect(indexes).to_have_text(
+        [re.compile(r"^city_pkey \(id\).* \d.* kB$"), re.compile("^by_size .*WHERE"), re.compile("^one_name .*unique")]
+    )
+    constraints = tree.get_by_role("list", name="Constraints of city").get_by_role("listitem")
+    expect(constraints).to_have_text(
+        [
+            "city_pkey primary key (id)",
+            "one_name unique (name)",
+            "city_country_fkey foreign key (country) REFERENCES country(code)",
+            re.compile(r"^positive check \(\(?size >= 0\)?\)$"),
+        ]
+    )
+    expect(tree.get_by_role("listitem").filter(has_text="country").first).to_contain_text("→ country")
+    expect(tree.get_by_role("link", name="city")).to_contain_text("kB")
+    sql("create index later on city (country)")
+    tree.get_by_role("button", name="Load the schema again").click()
+    expect(indexes.filter(has_text="later")).to_have_count(1)
 
 
 def test_a_csv_file_is_previewed_with_types_and_imported_whole(
