@@ -1,4 +1,5 @@
 /** Requests to the two planes, and the one shape of their failures. */
+import { writeJson } from "./json";
 import { session } from "./session";
 import type { Config, ServiceErrorBody } from "./types";
 
@@ -61,7 +62,7 @@ async function send(base: string, path: string, sending: Sending): Promise<Respo
   if (sending.body !== undefined) headers["Content-Type"] = "application/json";
   if (sending.database) headers["Tuplegate-Database"] = sending.database;
   const request: RequestInit = { method: sending.method ?? "GET", headers, credentials: "omit", cache: "no-store" };
-  if (sending.body !== undefined) request.body = JSON.stringify(sending.body);
+  if (sending.body !== undefined) request.body = writeJson(sending.body);
   if (sending.signal) request.signal = sending.signal;
   try {
     return await fetch(base + path, request);
@@ -92,7 +93,10 @@ export async function check(answer: Response, isOwn = true): Promise<Response> {
 async function ask<T>(base: string, path: string, sending: Sending): Promise<T> {
   const isOwn = sending.token === undefined;
   const answer = await check(await send(base, path, sending), isOwn);
-  const body = await readJson(answer);
+  return takeBody<T>(answer, await readJson(answer));
+}
+
+function takeBody<T>(answer: Response, body: Record<string, unknown>): T {
   if (body["success"] === false) {
     throw new Failure(answer.status, body["error"] as ServiceErrorBody, (body["request_id"] as string) ?? null);
   }
@@ -105,6 +109,13 @@ export function askControl<T>(path: string, sending: Sending = {}): Promise<T> {
 
 export function askData<T>(path: string, sending: Sending = {}): Promise<T> {
   return ask<T>(config.data_url, path, sending);
+}
+
+/** Ask the data plane, and return the answer also as the text that came. */
+export async function askDataText<T>(path: string, sending: Sending): Promise<{ body: T; text: string }> {
+  const answer = await openData(path, sending);
+  const text = await answer.clone().text();
+  return { body: takeBody<T>(answer, await readJson(answer)), text };
 }
 
 /** Send a request to the data plane whose answer is read piece by piece. */

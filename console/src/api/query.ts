@@ -1,5 +1,6 @@
 /** Statements: small ones with one answer, large ones as a stream, several as a transaction, and open transactions. */
-import { askData, Failure, makeFailure, openData } from "./http";
+import { askData, askDataText, Failure, makeFailure, openData } from "./http";
+import { findPart, splitJson } from "./json";
 import type { Notice, ServiceErrorBody, StatementResult, Timings, TransactionResult, Value } from "./types";
 
 const ROWS = { row_mode: "arrays", big_numbers: "string" } as const;
@@ -20,17 +21,16 @@ export function querySmall(
   return askData<StatementResult>("/v1/query", signal ? { ...sending, signal } : sending);
 }
 
-export function runTransaction(
+/** Run a transaction. `rows` are those of each statement, every row as the text that came. */
+export async function runTransaction(
   statements: Statement[],
   database: string | null,
   signal: AbortSignal,
-): Promise<TransactionResult> {
-  return askData<TransactionResult>("/v1/transaction", {
-    method: "POST",
-    body: { statements, ...ROWS },
-    database,
-    signal,
-  });
+): Promise<{ answer: TransactionResult; rows: string[][] }> {
+  const sending = { method: "POST", body: { statements, ...ROWS }, database, signal };
+  const { body, text } = await askDataText<TransactionResult>("/v1/transaction", sending);
+  const results = splitJson(findPart(text, "results") ?? "[]")!.items;
+  return { answer: body, rows: results.map((one) => splitJson(findPart(one, "rows") ?? "[]")!.items) };
 }
 
 export interface Done {

@@ -1,4 +1,5 @@
 /** Messages of the service, as far as the pages read them. */
+import type { Json } from "./json";
 
 export interface ServiceErrorBody {
   code: string;
@@ -24,8 +25,8 @@ export interface Timings {
   exec_us: number;
 }
 
-/** A value of a row: int8 and numeric come as text, so that no digit is lost. */
-export type Value = null | boolean | number | string | Value[] | { [key: string]: Value };
+/** A value of a row: int8, numeric and JSON come as text, so that no digit is lost. */
+export type Value = null | boolean | number | string | Json | Value[];
 export type Row = Value[];
 
 export interface StatementResult {

@@ -1,6 +1,7 @@
 /** The rows of a table: pages by key, filters, foreign keys to follow, and edits that are staged. */
 import { useEffect, useState } from "preact/hooks";
 import { asFailure } from "../api/http";
+import { asJson } from "../api/json";
 import { querySmall } from "../api/query";
 import { session } from "../api/session";
 import type { Row } from "../api/types";
@@ -295,18 +296,10 @@ function TableViewer({
   const isJson = /^jsonb?$/.test(column.type);
   return (
     <Viewer
-      value={isJson && whole !== null ? parseJson(whole) : whole}
+      value={isJson && whole !== null ? asJson(whole) : whole}
       name={column.name}
       type={column.type.endsWith("[]") ? "text" : column.type}
       onClose={onClose}
     />
   );
-}
-
-function parseJson(text: string) {
-  try {
-    return JSON.parse(text) as Row[number];
-  } catch {
-    return text;
-  }
 }

@@ -142,10 +142,10 @@ const COMMITS = {
 export function runTogether(statements: Statement[]): Promise<Failure | null> {
   const made = statements.map((one, at) => makeResult(one.sql, `${at + 1}: ${titleOf(one.sql)}`));
   return run(made, async (all, signal) => {
-    const answer = await runTransaction(statements, database.value, signal);
+    const { answer, rows } = await runTransaction(statements, database.value, signal);
     answer.results.forEach((one, at) => {
       const result = all[at]!;
-      if (one.columns.length) result.rows = Rows.of(one.columns, one.types, one.rows);
+      if (one.columns.length) result.rows = Rows.of(one.columns, one.types, rows[at]!);
       result.affected = one.affected_rows;
       result.notices = one.notices ?? [];
       result.timings = answer.timings;
