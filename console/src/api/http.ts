@@ -1,16 +1,16 @@
 /** Requests to the two planes, and the one shape of their failures. */
 import { writeJson } from "./json";
 import { session } from "./session";
-import type { Config, ServiceErrorBody } from "./types";
+import type { Config, ErrorBody } from "./types";
 
 /** A refusal of the service, or of the network (code `unreachable`). */
 export class Failure extends Error {
   readonly code: string;
   readonly status: number;
-  readonly body: ServiceErrorBody;
+  readonly body: ErrorBody;
   readonly requestId: string | null;
 
-  constructor(status: number, body: ServiceErrorBody, requestId: string | null = null) {
+  constructor(status: number, body: ErrorBody, requestId: string | null = null) {
     super(body.message);
     this.code = body.code;
     this.status = status;
@@ -85,7 +85,7 @@ export async function check(answer: Response, isOwn = true): Promise<Response> {
   if (answer.ok) return answer;
   const body = await readJson(answer);
   if (answer.status === 401 && isOwn) session.end("expired");
-  const error = body["error"] as ServiceErrorBody | undefined;
+  const error = body["error"] as ErrorBody | undefined;
   if (!error) throw makeFailure("unreadable", `The service answered ${answer.status}.`, null, answer.status);
   throw new Failure(answer.status, error, (body["request_id"] as string | undefined) ?? null);
 }
@@ -98,7 +98,7 @@ async function ask<T>(base: string, path: string, sending: Sending): Promise<T> 
 
 function takeBody<T>(answer: Response, body: Record<string, unknown>): T {
   if (body["success"] === false) {
-    throw new Failure(answer.status, body["error"] as ServiceErrorBody, (body["request_id"] as string) ?? null);
+    throw new Failure(answer.status, body["error"] as ErrorBody, (body["request_id"] as string) ?? null);
   }
   return body as T;
 }

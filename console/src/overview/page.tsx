@@ -2,7 +2,14 @@
 import { useState } from "preact/hooks";
 import { askControl, askData, asFailure, getConfig, openControl } from "../api/http";
 import { session } from "../api/session";
-import type { Capabilities, Database, Health, Organization, UsageHour } from "../api/types";
+import type {
+  CapabilitiesAnswer,
+  DatabaseRecord,
+  Health,
+  OwnOrganization,
+  ProbeAnswer,
+  UsageRecord,
+} from "../api/types";
 import { database } from "../app/database";
 import { listAll } from "../manage/lists";
 import { Dialog } from "../parts/dialog";
@@ -33,8 +40,10 @@ export function OverviewPage() {
   );
 }
 
+type Seen = Omit<Health, "status"> & { status: Health["status"] | "unreachable" };
+
 /** Ask for health; a failing service answers too, with another status. */
-async function readHealth(base: string): Promise<Health> {
+async function readHealth(base: string): Promise<Seen> {
   try {
     const answer = await fetch(`${base}/health`, { cache: "no-store", credentials: "omit" });
     return (await answer.json()) as Health;
@@ -49,7 +58,7 @@ function HealthCards() {
     const [data, control, organization] = await Promise.all([
       readHealth(getConfig().data_url),
       readHealth(""),
-      askControl<Organization>("/v1/organization"),
+      askControl<OwnOrganization>("/v1/organization"),
     ]);
     return { data, control, organization };
   }, [from]);
@@ -69,7 +78,7 @@ function HealthCards() {
             <span class="card-number">{organization.name}</span>
             <span class="faint">
               {organization.tier},{" "}
-              {organization.limits?.rate.requests
+              {organization.limits.rate.requests
                 ? `${formatCount(organization.limits.rate.requests)} requests a minute`
                 : "no limit of requests"}
             </span>
@@ -80,7 +89,7 @@ function HealthCards() {
   );
 }
 
-function HealthCard({ title, health }: { title: string; health: Health }) {
+function HealthCard({ title, health }: { title: string; health: Seen }) {
   const tone = health.status === "ok" ? "good" : health.status === "degraded" ? "warn" : "bad";
   return (
     <div class="card">
@@ -98,9 +107,9 @@ function HealthCard({ title, health }: { title: string; health: Health }) {
 }
 
 function toBars(
-  items: UsageHour[],
-  of: (item: UsageHour) => number,
-  bad: (item: UsageHour) => number = () => 0,
+  items: UsageRecord[],
+  of: (item: UsageRecord) => number,
+  bad: (item: UsageRecord) => number = () => 0,
 ): Bar[] {
   const now = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
   return Array.from({ length: HOURS }, (_, index) => {
@@ -117,11 +126,11 @@ function toBars(
 function Usage() {
   const loaded = useLoaded(async () => {
     const [usage, databases, organization] = await Promise.all([
-      listAll<UsageHour>("/v1/usage"),
-      listAll<Database>("/v1/databases"),
-      askControl<Organization>("/v1/organization"),
+      listAll<UsageRecord>("/v1/usage"),
+      listAll<DatabaseRecord>("/v1/databases"),
+      askControl<OwnOrganization>("/v1/organization"),
     ]);
-    return { usage, databases, quota: organization.limits?.database_bytes ?? null };
+    return { usage, databases, quota: organization.limits.database_bytes ?? null };
   }, []);
   return (
     <Shown of={loaded} what="Reading the usage">
@@ -228,7 +237,7 @@ function listNumbers(samples: Sample[]): [string, string, string][] {
 function Matrix() {
   const from = useStore(database);
   const [probe, setProbe] = useState<string | null>(null);
-  const loaded = useLoaded(() => askData<Capabilities>("/capabilities", { database: from }), [from]);
+  const loaded = useLoaded(() => askData<CapabilitiesAnswer>("/capabilities", { database: from }), [from]);
   return (
     <section>
       <h2>What the engine can do</h2>
@@ -266,15 +275,9 @@ function Matrix() {
   );
 }
 
-interface ProbeRun {
-  title: string;
-  supported: boolean;
-  statements: { sql: string; rows: unknown[][]; error: unknown; exec_us: number }[];
-}
-
 function ProbeDialog({ name, onClose }: { name: string; onClose: () => void }) {
   const loaded = useLoaded(
-    () => askData<ProbeRun>(`/capabilities/${encodeURIComponent(name)}`, { database: database.value }),
+    () => askData<ProbeAnswer>(`/capabilities/${encodeURIComponent(name)}`, { database: database.value }),
     [name],
   );
   return (
@@ -292,7 +295,7 @@ function ProbeDialog({ name, onClose }: { name: string; onClose: () => void }) {
                     {formatMicros(one.exec_us)}
                     {one.error
                       ? `, ${JSON.stringify(one.error)}`
-                      : one.rows.length
+                      : one.rows?.length
                         ? `: ${JSON.stringify(one.rows)}`
                         : ""}
                   </span>

@@ -135,6 +135,7 @@ function takeDone(result: Result, done: Done): void {
 const COMMITS = {
   two_phase: "Committed in two phases.",
   one_phase: "Committed.",
+  engine: "Committed by the engine, at once.",
   read_only: "It only read: there was nothing to commit.",
 };
 
@@ -147,7 +148,6 @@ export function runTogether(statements: Statement[]): Promise<Failure | null> {
       const result = all[at]!;
       if (one.columns.length) result.rows = Rows.of(one.columns, one.types, rows[at]!);
       result.affected = one.affected_rows;
-      result.notices = one.notices ?? [];
       result.timings = answer.timings;
       result.remark =
         COMMITS[answer.commit] + (one.truncated ? " Rows were cut: run the statement alone to get all." : "");
