@@ -1,5 +1,6 @@
 """Managing, the overview and the snippets to connect with."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -120,9 +121,22 @@ def test_an_operator_makes_an_organization(console: Console, service: Service, o
     expect(row).to_have_count(0)
 
 
-def test_the_overview_shows_health_usage_and_the_matrix(console: Console, service: Service) -> None:
+def test_the_overview_shows_health_latency_usage_and_the_matrix(
+    console: Console, service: Service, own: Organization
+) -> None:
     page = console.page
     console.sign_in(service.key, "#/overview")
+    now = page.get_by_role("group", name="The installation while this page is open")
+    expect(now).to_be_visible()
+    sql = own.control.sql()
+    for told in (
+        r"Latency now: median \d.* [µm]?s, p95 \d.* [µm]?s",
+        r"Requests now: requests [1-9].*, errors \d",
+        r"Rows now: rows [1-9]",
+    ):
+        while now.get_by_role("img", name=re.compile(told)).count() == 0:
+            sql("select n from generate_series(1, 50) n")
+    console.picture("overview-operator")
     expect(page.get_by_text("engine: ok").first).to_be_visible()
     expect(page.get_by_role("img", name="Requests:")).to_be_visible()
     expect(page.get_by_text("Latency, median")).to_be_visible()

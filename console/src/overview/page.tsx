@@ -1,6 +1,6 @@
 /** The overview: what is asked of the service, how it does, and what its engine can do. */
 import { useState } from "preact/hooks";
-import { askControl, askData, asFailure, getConfig, openControl } from "../api/http";
+import { askControl, askData, asFailure, getConfig } from "../api/http";
 import { session } from "../api/session";
 import type {
   CapabilitiesAnswer,
@@ -13,11 +13,11 @@ import type {
 import { database } from "../app/database";
 import { listAll } from "../manage/lists";
 import { Dialog } from "../parts/dialog";
-import { formatBytes, formatCount, formatMicros, plural } from "../parts/show";
+import { formatBytes, formatCount, formatMicros } from "../parts/show";
 import { FailureBox, Shown, useLoaded } from "../parts/states";
 import { useStore } from "../parts/store";
 import { type Bar, Bars } from "./bars";
-import { parseMetrics, quantile, type Sample, sumOf } from "./metrics";
+import { Installation } from "./installation";
 
 const HOURS = 24;
 const HOUR_MS = 3_600_000;
@@ -34,7 +34,11 @@ export function OverviewPage() {
       ) : (
         <p class="faint">Usage and sizes are shown to keys with the scope admin.</p>
       )}
-      {session.allows("operator") && <Installation />}
+      {session.allows("operator") ? (
+        <Installation />
+      ) : (
+        <p class="faint">Latency is shown to keys with the scope operator: the service counts it for all together.</p>
+      )}
       <Matrix />
     </div>
   );
@@ -170,7 +174,7 @@ function Usage() {
                   />
                   <span class="faint">
                     {formatBytes(one.size_bytes)}
-                    {quota ? ` of ${formatBytes(quota)}` : ""}
+                    {quota ? ` of ${formatBytes(quota)}` : ", no quota"}
                   </span>
                 </li>
               ))}
@@ -180,58 +184,6 @@ function Usage() {
       )}
     </Shown>
   );
-}
-
-/** Numbers of the whole installation since its start, for operators. */
-function Installation() {
-  const loaded = useLoaded(async () => parseMetrics(await (await openControl("/metrics")).text()), []);
-  return (
-    <section>
-      <h2>The installation since its start</h2>
-      <Shown of={loaded} what="Reading the metrics">
-        {(samples) => (
-          <div class="cards">
-            {listNumbers(samples).map(([title, number, note]) => (
-              <div class="card" key={title}>
-                <span class="faint">{title}</span>
-                <span class="card-number">{number}</span>
-                <span class="faint">{note}</span>
-              </div>
-            ))}
-          </div>
-        )}
-      </Shown>
-    </section>
-  );
-}
-
-function listNumbers(samples: Sample[]): [string, string, string][] {
-  const latency = (part: number) => {
-    const seconds = quantile(samples, "tuplegate_request_seconds", part, { plane: "data" });
-    return seconds === null ? "–" : formatMicros(seconds * 1e6);
-  };
-  const requests = sumOf(samples, "tuplegate_requests_total", { plane: "data" });
-  const workers = new Set(samples.map((one) => one.labels["worker"]).filter(Boolean)).size;
-  return [
-    ["Requests", formatCount(requests), "to the data plane"],
-    ["Errors", formatCount(sumOf(samples, "tuplegate_errors_total", { plane: "data" })), "also those with status 200"],
-    ["Latency, median", latency(0.5), `p95 ${latency(0.95)}, p99 ${latency(0.99)}`],
-    [
-      "Conflicts",
-      formatCount(sumOf(samples, "tuplegate_conflicts_total")),
-      `${formatCount(sumOf(samples, "tuplegate_retries_total"))} attempts begun again`,
-    ],
-    [
-      "Engine connections",
-      formatCount(sumOf(samples, "tuplegate_engine_connections", { state: "open" })),
-      `of ${formatCount(sumOf(samples, "tuplegate_engine_connections_max"))}`,
-    ],
-    [
-      "Running now",
-      formatCount(sumOf(samples, "tuplegate_requests_running", { plane: "data" })),
-      workers ? `requests, in ${plural(workers, "worker")}` : "requests",
-    ],
-  ];
 }
 
 function Matrix() {
