@@ -184,6 +184,9 @@ def test_a_session_that_ends_in_the_middle_of_edits_keeps_them(console: Console,
     made = own.control.post("/v1/keys", {"name": "short", "scopes": ["write"]})
     _open(console, own, key=made["key"])
     _edit(console, 0, 1, "Survives")
+    console.cell(1, 1).dblclick()
+    editor = console.page.get_by_role("textbox", name="New value of name")
+    editor.fill("Half typed")
     own.control.delete(f"/v1/keys/{made['id']}")
     dialog = console.page.get_by_role("dialog", name="Your session has ended")
     while not dialog.is_visible():
@@ -191,9 +194,58 @@ def test_a_session_that_ends_in_the_middle_of_edits_keeps_them(console: Console,
         console.page.wait_for_timeout(100)
     dialog.get_by_label("API key").fill(own.key)
     console.page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
     expect(_staged(console)).to_contain_text("set name = 'Survives'")
+    expect(editor).to_have_value("Half typed")
+    editor.press("Escape")
     _staged(console).get_by_role("button", name="Apply").click()
     expect(console.page.get_by_text("1 edit applied.")).to_be_visible()
+
+
+def test_edits_survive_a_reload_for_their_table_alone_and_go_at_sign_out(
+    console: Console, own: Organization, other: Organization
+) -> None:
+    _open(console, own)
+    other.control.sql()(STATEMENTS[0])
+    other.control.sql()(STATEMENTS[1])
+    page = console.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    _edit(console, 0, 1, "Staged")
+    console.cell(1, 1).dblclick()
+    page.get_by_role("textbox", name="New value of").fill("Half typed")
+    page.reload()
+    for name in ("Staged", "Half typed"):
+        expect(_staged(console)).to_contain_text(f"set name = '{name}'")
+    page.evaluate("location.hash = '#/data/public/country'")
+    expect(console.cell(0, 1)).to_have_text("Germany")
+    expect(_staged(console)).to_have_count(0)
+    page.get_by_role("button", name="New row").click()
+    page.get_by_role("dialog").get_by_label("name").first.fill("Atlantis")
+    page.reload()
+    expect(page.get_by_role("dialog").get_by_label("name").first).to_have_value("Atlantis")
+    page.get_by_role("button", name="Cancel").click()
+    page.evaluate("location.hash = '#/data/public/city'")
+    console.cell(2, 1).dblclick()
+    page.get_by_role("textbox", name="New value of").fill("Left behind")
+    page.evaluate("location.hash = '#/data/public/country'")
+    expect(console.cell(0, 1)).to_have_text("Germany")
+    page.goto(other.control.post("/v1/console/codes")["url"])
+    page.get_by_role("button", name="Use the code").click()
+    expect(page.get_by_text(f"Signed in to {other.name}")).to_be_visible()
+    page.evaluate("location.hash = '#/data/public/city'")
+    expect(page.get_by_text("No rows here")).to_be_visible()
+    expect(_staged(console)).to_have_count(0)
+    page.goto(own.control.post("/v1/console/codes")["url"])
+    page.get_by_role("button", name="Use the code").click()
+    page.evaluate("location.hash = '#/data/public/city'")
+    expect(_staged(console)).to_contain_text("3 staged edits")
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("button", name="Drop them and sign out").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    assert "Staged" not in page.evaluate("JSON.stringify({...sessionStorage})")
+    console.sign_in(own.key, "#/data/public/city")
+    expect(console.cell(0, 1)).to_have_text("City 1")
+    expect(_staged(console)).to_have_count(0)
 
 
 def test_the_structure_shows_a_statement_that_makes_the_table(console: Console, own: Organization) -> None:

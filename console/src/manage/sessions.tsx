@@ -1,6 +1,7 @@
 /** Sessions: the one of this page, and to admins the organization's others. */
 import { askControl } from "../api/http";
 import { session } from "../api/session";
+import { signOut } from "../app/signin";
 import type { KeyRecord, ListedSession, SessionRecord } from "../api/types";
 import { confirm } from "../parts/confirm";
 import { Time } from "../parts/show";
@@ -80,7 +81,7 @@ function SessionRow({ one, isOwn, onEnd }: { one: OpenSession; isOwn: boolean; o
       </td>
       <td>
         {isOwn ? (
-          <button type="button" class="small" onClick={() => void session.signOut()}>
+          <button type="button" class="small" onClick={signOut}>
             Sign out
           </button>
         ) : (
