@@ -6,7 +6,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.console.console import Console, open_console
-from tests.control import Organization
+from tests.control import Organization, new_organization
 from tests.service import Service
 
 STATEMENTS = (
@@ -203,9 +203,10 @@ def test_a_session_that_ends_in_the_middle_of_edits_keeps_them(console: Console,
 
 
 def test_edits_survive_a_reload_for_their_table_alone_and_go_at_sign_out(
-    console: Console, own: Organization, other: Organization
+    console: Console, own: Organization, service: Service
 ) -> None:
     _open(console, own)
+    other = new_organization(service)
     other.control.sql()(STATEMENTS[0])
     other.control.sql()(STATEMENTS[1])
     page = console.page
