@@ -1,11 +1,12 @@
 """The data page: the tree, rows by pages, filters, foreign keys, edits, structure, import and diagram."""
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.console.console import Console, open_console
-from tests.control import Organization
+from tests.control import Organization, new_organization
 from tests.service import Service
 
 STATEMENTS = (
@@ -183,6 +184,9 @@ def test_a_session_that_ends_in_the_middle_of_edits_keeps_them(console: Console,
     made = own.control.post("/v1/keys", {"name": "short", "scopes": ["write"]})
     _open(console, own, key=made["key"])
     _edit(console, 0, 1, "Survives")
+    console.cell(1, 1).dblclick()
+    editor = console.page.get_by_role("textbox", name="New value of name")
+    editor.fill("Half typed")
     own.control.delete(f"/v1/keys/{made['id']}")
     dialog = console.page.get_by_role("dialog", name="Your session has ended")
     while not dialog.is_visible():
@@ -190,9 +194,59 @@ def test_a_session_that_ends_in_the_middle_of_edits_keeps_them(console: Console,
         console.page.wait_for_timeout(100)
     dialog.get_by_label("API key").fill(own.key)
     console.page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
     expect(_staged(console)).to_contain_text("set name = 'Survives'")
+    expect(editor).to_have_value("Half typed")
+    editor.press("Escape")
     _staged(console).get_by_role("button", name="Apply").click()
     expect(console.page.get_by_text("1 edit applied.")).to_be_visible()
+
+
+def test_edits_survive_a_reload_for_their_table_alone_and_go_at_sign_out(
+    console: Console, own: Organization, service: Service
+) -> None:
+    _open(console, own)
+    other = new_organization(service)
+    other.control.sql()(STATEMENTS[0])
+    other.control.sql()(STATEMENTS[1])
+    page = console.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    _edit(console, 0, 1, "Staged")
+    console.cell(1, 1).dblclick()
+    page.get_by_role("textbox", name="New value of").fill("Half typed")
+    page.reload()
+    for name in ("Staged", "Half typed"):
+        expect(_staged(console)).to_contain_text(f"set name = '{name}'")
+    page.evaluate("location.hash = '#/data/public/country'")
+    expect(console.cell(0, 1)).to_have_text("Germany")
+    expect(_staged(console)).to_have_count(0)
+    page.get_by_role("button", name="New row").click()
+    page.get_by_role("dialog").get_by_label("name").first.fill("Atlantis")
+    page.reload()
+    expect(page.get_by_role("dialog").get_by_label("name").first).to_have_value("Atlantis")
+    page.get_by_role("button", name="Cancel").click()
+    page.evaluate("location.hash = '#/data/public/city'")
+    console.cell(2, 1).dblclick()
+    page.get_by_role("textbox", name="New value of").fill("Left behind")
+    page.evaluate("location.hash = '#/data/public/country'")
+    expect(console.cell(0, 1)).to_have_text("Germany")
+    page.goto(other.control.post("/v1/console/codes")["url"])
+    page.get_by_role("button", name="Use the code").click()
+    expect(page.get_by_text(f"Signed in to {other.name}")).to_be_visible()
+    page.evaluate("location.hash = '#/data/public/city'")
+    expect(page.get_by_text("No rows here")).to_be_visible()
+    expect(_staged(console)).to_have_count(0)
+    page.goto(own.control.post("/v1/console/codes")["url"])
+    page.get_by_role("button", name="Use the code").click()
+    page.evaluate("location.hash = '#/data/public/city'")
+    expect(_staged(console)).to_contain_text("3 staged edits")
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("button", name="Drop them and sign out").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    assert "Staged" not in page.evaluate("JSON.stringify({...sessionStorage})")
+    console.sign_in(own.key, "#/data/public/city")
+    expect(console.cell(0, 1)).to_have_text("City 1")
+    expect(_staged(console)).to_have_count(0)
 
 
 def test_the_structure_shows_a_statement_that_makes_the_table(console: Console, own: Organization) -> None:
@@ -210,6 +264,36 @@ def test_the_structure_shows_a_statement_that_makes_the_table(console: Console, 
     page.get_by_role("link", name="Diagram").click()
     diagram = page.get_by_role("group", name="Tables and foreign keys")
     expect(diagram.get_by_role("link", name="country code")).to_be_visible()
+
+
+def test_the_tree_shows_indexes_constraints_and_sizes(console: Console, own: Organization) -> None:
+    sql = own.control.sql()
+    for statement in (
+        *STATEMENTS[:2],
+        "create index by_size on city (size) where size > 0",
+        "alter table city add constraint positive check (size >= 0), add constraint one_name unique (name)",
+    ):
+        sql(statement)
+    console.sign_in(own.key, "#/data/public/city")
+    tree = console.page.get_by_role("complementary", name="Schema")
+    indexes = tree.get_by_role("list", name="Indexes of city").get_by_role("listitem")
+    expect(indexes).to_have_text(
+        [re.compile(r"^city_pkey \(id\).* \d.* kB$"), re.compile("^by_size .*WHERE"), re.compile("^one_name .*unique")]
+    )
+    constraints = tree.get_by_role("list", name="Constraints of city").get_by_role("listitem")
+    expect(constraints).to_have_text(
+        [
+            "city_pkey primary key (id)",
+            "one_name unique (name)",
+            "city_country_fkey foreign key (country) REFERENCES country(code)",
+            re.compile(r"^positive check \(\(?size >= 0\)?\)$"),
+        ]
+    )
+    expect(tree.get_by_role("listitem").filter(has_text="country").first).to_contain_text("→ country")
+    expect(tree.get_by_role("link", name="city")).to_contain_text("kB")
+    sql("create index later on city (country)")
+    tree.get_by_role("button", name="Load the schema again").click()
+    expect(indexes.filter(has_text="later")).to_have_count(1)
 
 
 def test_a_csv_file_is_previewed_with_types_and_imported_whole(

@@ -1,10 +1,8 @@
-"""Managing, the overview and the snippets to connect with."""
+"""Managing, and the overview."""
 
-import subprocess
-import sys
+import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.console.console import Console
@@ -56,6 +54,7 @@ def test_a_key_is_shown_once_rotated_and_revoked(signed_in: Console, own: Organi
     page.get_by_label("Name", exact=True).fill("reports")
     page.get_by_role("dialog").get_by_role("combobox", name="Database").select_option("main")
     page.get_by_label("Expires").select_option("in a day")
+    page.get_by_label("Consistency").select_option("snapshot")
     page.get_by_role("button", name="Make the key").click()
     once = page.get_by_role("region", name="New key")
     key = once.locator("code").inner_text()
@@ -63,6 +62,12 @@ def test_a_key_is_shown_once_rotated_and_revoked(signed_in: Console, own: Organi
     page.get_by_role("button", name="I have it").click()
     row = page.get_by_role("row").filter(has_text="reports")
     expect(row).to_contain_text("main")
+    expect(row).to_contain_text("snapshot")
+    row.get_by_role("button", name="Actions").click()
+    page.get_by_role("menuitem", name="Change").click()
+    page.get_by_label("Consistency").select_option("serializable")
+    page.get_by_role("button", name="Change it").click()
+    expect(row).to_contain_text("serializable")
     row.get_by_role("button", name="Actions").click()
     page.get_by_role("menuitem", name="Rotate, at once").click()
     rotated = once.locator("code").inner_text()
@@ -82,9 +87,11 @@ def test_a_key_is_shown_once_rotated_and_revoked(signed_in: Console, own: Organi
 def test_sessions_are_listed_and_ended_and_settings_are_shown(signed_in: Console, own: Organization) -> None:
     signed_in.go("Sessions")
     expect(signed_in.page.get_by_text("this page", exact=True)).to_be_visible()
-    opened = own.control.post("/v1/session")
+    other = own.control.post("/v1/keys", {"name": "for a robot", "scopes": ["read"]})
+    opened = own.control.with_token(other["key"]).post("/v1/session")
     signed_in.page.reload()
     row = signed_in.page.get_by_role("row").filter(has_text=opened["session"]["id"])
+    expect(row).to_contain_text("for a robot")
     row.get_by_role("button", name="End").click()
     signed_in.page.get_by_role("button", name="End the session").click()
     expect(row).to_have_count(0)
@@ -111,25 +118,24 @@ def test_an_operator_makes_an_organization(console: Console, service: Service, o
     expect(row).to_have_count(0)
 
 
-def test_the_overview_shows_health_usage_and_the_matrix(console: Console, service: Service) -> None:
+def test_the_overview_shows_health_latency_usage_and_the_matrix(
+    console: Console, service: Service, own: Organization
+) -> None:
     page = console.page
     console.sign_in(service.key, "#/overview")
+    now = page.get_by_role("group", name="The installation while this page is open")
+    expect(now).to_be_visible()
+    sql = own.control.sql()
+    for told in (
+        r"Latency now: median \d.* [µm]?s, p95 \d.* [µm]?s",
+        r"Requests now: requests [1-9].*, errors \d",
+        r"Rows now: rows [1-9]",
+    ):
+        while now.get_by_role("img", name=re.compile(told)).count() == 0:
+            sql("select n from generate_series(1, 50) n")
+    console.picture("overview-operator")
     expect(page.get_by_text("engine: ok").first).to_be_visible()
     expect(page.get_by_role("img", name="Requests:")).to_be_visible()
     expect(page.get_by_text("Latency, median")).to_be_visible()
     page.get_by_role("button", name="INSERT … ON CONFLICT DO UPDATE").click()
     expect(page.get_by_role("dialog")).to_contain_text("on conflict (id) do update")
-
-
-@pytest.mark.parametrize("way", ["curl", "Python", "JavaScript", "SQLAlchemy"])
-def test_a_snippet_runs_as_it_is(signed_in: Console, own: Organization, way: str, tmp_path: Path) -> None:
-    signed_in.go("Connect")
-    signed_in.page.get_by_role("tab", name=way, exact=True).click()
-    code = signed_in.page.get_by_label(f"{way} code").inner_text().replace("'svc_k_…'", f"'{own.key}'")
-    file = tmp_path / "snippet"
-    file.write_text(code)
-    commands = {"curl": ["sh", str(file)], "JavaScript": ["node", "--input-type=module", "-e", code]}
-    command = commands.get(way, [sys.executable, str(file)])
-    environment = {"TUPLEGATE_API_KEY": own.key, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path("src").absolute())}
-    made = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert "42" in made.stdout, made.stderr

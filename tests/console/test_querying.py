@@ -108,6 +108,43 @@ def test_values_are_shown_by_their_kind(signed_in: Console) -> None:
     expect(signed_in.page.locator(".viewer")).to_have_count(0)
 
 
+def test_json_is_shown_copied_saved_and_sent_with_every_digit(signed_in: Console, tmp_path: Path) -> None:
+    page = signed_in.page
+    doc = '{"b": 12345678901234567890, "a": [1.10, 1e400, {"deep": 0.12345678901234567890123}], "1": "\\u00e9\\"]"}'
+    signed_in.write(
+        f"select '{doc}'::json as doc, array['9007199254740993'::jsonb, null] as list, '9007199254740993'::jsonb as n, "
+        "$1::jsonb -> 'n' as sent"
+    )
+    page.get_by_label("$1", exact=True).fill('{"n": 12345678901234567891}')
+    signed_in.editor.click()
+    signed_in.run()
+    shown = [doc, "[9007199254740993,null]", "9007199254740993", "12345678901234567891"]
+    for column, text in enumerate(shown):
+        expect(signed_in.cell(0, column)).to_have_text(text)
+    signed_in.cell(0, 0).dblclick()
+    viewer = page.locator(".viewer")
+    for text in ("b: 12345678901234567890", "0: 1.10", "1: 1e400", "2: {1}", r'1: "\u00e9\"]"'):
+        expect(viewer).to_contain_text(text)
+    viewer.get_by_text("2: {1}").click()
+    expect(viewer).to_contain_text("deep: 0.12345678901234567890123")
+    page.get_by_role("button", name="Copy", exact=True).first.click()
+    page.get_by_role("menuitem", name="Row as INSERT").click()
+    expect(page.get_by_text("Row copied.")).to_be_visible()
+    insert = signed_in.clipboard()
+    for part in ("1.10, 1e400", '\'{"9007199254740993",NULL}\'::jsonb[]', "'12345678901234567891'::jsonb"):
+        assert part in insert
+    page.get_by_role("button", name="Download").click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name="NDJSON").click()
+    line = Path(download.value.path()).read_text("utf-8")
+    assert line == f'{{"doc":{doc},"list":{shown[1]},"n":{shown[2]},"sent":{shown[3]}}}\n'
+    signed_in.write("select 1; select '{\"n\": 12345678901234567890}'::jsonb as doc")
+    page.keyboard.press("ControlOrMeta+Shift+Enter")
+    signed_in.wait_for_end()
+    page.get_by_role("tablist", name="Results").get_by_role("tab").nth(1).click()
+    expect(signed_in.cell(0, 0)).to_have_text('{"n": 12345678901234567890}')
+
+
 def test_rows_are_sorted_filtered_and_copied(signed_in: Console, own: Organization) -> None:
     _make_cities(own)
     page = signed_in.page

@@ -1,15 +1,16 @@
 /** Requests to the two planes, and the one shape of their failures. */
+import { writeJson } from "./json";
 import { session } from "./session";
-import type { Config, ServiceErrorBody } from "./types";
+import type { Config, ErrorBody } from "./types";
 
 /** A refusal of the service, or of the network (code `unreachable`). */
 export class Failure extends Error {
   readonly code: string;
   readonly status: number;
-  readonly body: ServiceErrorBody;
+  readonly body: ErrorBody;
   readonly requestId: string | null;
 
-  constructor(status: number, body: ServiceErrorBody, requestId: string | null = null) {
+  constructor(status: number, body: ErrorBody, requestId: string | null = null) {
     super(body.message);
     this.code = body.code;
     this.status = status;
@@ -61,7 +62,7 @@ async function send(base: string, path: string, sending: Sending): Promise<Respo
   if (sending.body !== undefined) headers["Content-Type"] = "application/json";
   if (sending.database) headers["Tuplegate-Database"] = sending.database;
   const request: RequestInit = { method: sending.method ?? "GET", headers, credentials: "omit", cache: "no-store" };
-  if (sending.body !== undefined) request.body = JSON.stringify(sending.body);
+  if (sending.body !== undefined) request.body = writeJson(sending.body);
   if (sending.signal) request.signal = sending.signal;
   try {
     return await fetch(base + path, request);
@@ -84,7 +85,7 @@ export async function check(answer: Response, isOwn = true): Promise<Response> {
   if (answer.ok) return answer;
   const body = await readJson(answer);
   if (answer.status === 401 && isOwn) session.end("expired");
-  const error = body["error"] as ServiceErrorBody | undefined;
+  const error = body["error"] as ErrorBody | undefined;
   if (!error) throw makeFailure("unreadable", `The service answered ${answer.status}.`, null, answer.status);
   throw new Failure(answer.status, error, (body["request_id"] as string | undefined) ?? null);
 }
@@ -92,9 +93,12 @@ export async function check(answer: Response, isOwn = true): Promise<Response> {
 async function ask<T>(base: string, path: string, sending: Sending): Promise<T> {
   const isOwn = sending.token === undefined;
   const answer = await check(await send(base, path, sending), isOwn);
-  const body = await readJson(answer);
+  return takeBody<T>(answer, await readJson(answer));
+}
+
+function takeBody<T>(answer: Response, body: Record<string, unknown>): T {
   if (body["success"] === false) {
-    throw new Failure(answer.status, body["error"] as ServiceErrorBody, (body["request_id"] as string) ?? null);
+    throw new Failure(answer.status, body["error"] as ErrorBody, (body["request_id"] as string) ?? null);
   }
   return body as T;
 }
@@ -105,6 +109,13 @@ export function askControl<T>(path: string, sending: Sending = {}): Promise<T> {
 
 export function askData<T>(path: string, sending: Sending = {}): Promise<T> {
   return ask<T>(config.data_url, path, sending);
+}
+
+/** Ask the data plane, and return the answer also as the text that came. */
+export async function askDataText<T>(path: string, sending: Sending): Promise<{ body: T; text: string }> {
+  const answer = await openData(path, sending);
+  const text = await answer.clone().text();
+  return { body: takeBody<T>(answer, await readJson(answer)), text };
 }
 
 /** Send a request to the data plane whose answer is read piece by piece. */

@@ -1,6 +1,7 @@
 /** Statements: small ones with one answer, large ones as a stream, several as a transaction, and open transactions. */
-import { askData, Failure, makeFailure, openData } from "./http";
-import type { Notice, ServiceErrorBody, StatementResult, Timings, TransactionResult, Value } from "./types";
+import { askData, askDataText, Failure, makeFailure, openData } from "./http";
+import { findPart, splitJson } from "./json";
+import type { Notice, ErrorBody, StatementAnswer, Timings, TransactionAnswer, Value } from "./types";
 
 const ROWS = { row_mode: "arrays", big_numbers: "string" } as const;
 
@@ -15,22 +16,21 @@ export function querySmall(
   params: Value[],
   database: string | null,
   signal?: AbortSignal,
-): Promise<StatementResult> {
+): Promise<StatementAnswer> {
   const sending = { method: "POST", body: { sql, ...(params.length ? { params } : {}), ...ROWS }, database };
-  return askData<StatementResult>("/v1/query", signal ? { ...sending, signal } : sending);
+  return askData<StatementAnswer>("/v1/query", signal ? { ...sending, signal } : sending);
 }
 
-export function runTransaction(
+/** Run a transaction. `rows` are those of each statement, every row as the text that came. */
+export async function runTransaction(
   statements: Statement[],
   database: string | null,
   signal: AbortSignal,
-): Promise<TransactionResult> {
-  return askData<TransactionResult>("/v1/transaction", {
-    method: "POST",
-    body: { statements, ...ROWS },
-    database,
-    signal,
-  });
+): Promise<{ answer: TransactionAnswer; rows: string[][] }> {
+  const sending = { method: "POST", body: { statements, ...ROWS }, database, signal };
+  const { body, text } = await askDataText<TransactionAnswer>("/v1/transaction", sending);
+  const results = splitJson(findPart(text, "results") ?? "[]")!.items;
+  return { answer: body, rows: results.map((one) => splitJson(findPart(one, "rows") ?? "[]")!.items) };
 }
 
 export interface Done {
@@ -135,7 +135,7 @@ function isRow(bytes: Uint8Array, start: number): boolean {
 function readEvent(event: OtherEvent, reader: Reader): Done | null {
   const { event: kind, data } = JSON.parse(event.text) as { event: string; data: Record<string, unknown> };
   if (kind === "columns") reader.columns(data["columns"] as string[], data["types"] as string[]);
-  if (kind === "error") throw new Failure(200, data["error"] as ServiceErrorBody);
+  if (kind === "error") throw new Failure(200, data["error"] as ErrorBody);
   return kind === "done" ? (data as unknown as Done) : null;
 }
 
@@ -172,7 +172,7 @@ export class OpenTransaction {
     return new OpenTransaction(begun.transaction_id, database);
   }
 
-  query(statement: Statement, signal?: AbortSignal): Promise<StatementResult> {
+  query(statement: Statement, signal?: AbortSignal): Promise<StatementAnswer> {
     const body = { ...statement, ...ROWS };
     return askData(`/v1/transaction/${this.id}/query`, {
       method: "POST",

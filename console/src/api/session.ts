@@ -4,7 +4,7 @@
  */
 import { Store } from "../parts/store";
 import { askControl } from "./http";
-import type { Scope, Session } from "./types";
+import type { Scope, SessionRecord } from "./types";
 
 const KEPT = "tuplegate.session";
 /** A session is extended when less than this part of its life is left and it is in use. */
@@ -18,16 +18,16 @@ export type Ended = "signed-out" | "expired" | null;
 
 interface Kept {
   token: string;
-  session: Session;
+  session: SessionRecord;
 }
 
 interface Opened {
   token: string;
-  session: Session;
+  session: SessionRecord;
 }
 
 class OwnSession {
-  readonly current = new Store<Session | null>(null);
+  readonly current = new Store<SessionRecord | null>(null);
   /** Why there is no session now; null before the first. */
   readonly ended = new Store<Ended>(null);
   #token: string | null = null;
@@ -107,7 +107,7 @@ class OwnSession {
     this.ended.set(null);
   }
 
-  #keep(session: Session): void {
+  #keep(session: SessionRecord): void {
     if (this.#token) sessionStorage.setItem(KEPT, JSON.stringify({ token: this.#token, session }));
     this.current.set(session);
   }
@@ -130,7 +130,7 @@ class OwnSession {
   async #refresh(): Promise<void> {
     this.#isRefreshing = true;
     try {
-      const answer = await askControl<{ session: Session }>("/v1/session/refresh", { method: "POST" });
+      const answer = await askControl<{ session: SessionRecord }>("/v1/session/refresh", { method: "POST" });
       this.#keep(answer.session);
     } catch {
       // Without an answer the session goes on until its time is over; a 401 has ended it already.

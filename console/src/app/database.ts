@@ -1,7 +1,7 @@
 /** The database that the pages work with, and those there are to choose from. */
 import { askControl } from "../api/http";
 import { session } from "../api/session";
-import type { Organization } from "../api/types";
+import type { OwnOrganization } from "../api/types";
 import { Store } from "../parts/store";
 
 const KEPT = "tuplegate.database";
@@ -21,7 +21,7 @@ database.subscribe((name) => {
 export async function findDatabases(): Promise<void> {
   const own = session.current.value;
   if (!own) return;
-  const { name, databases: listed = [] } = await askControl<Organization>("/v1/organization");
+  const { name, databases: listed } = await askControl<OwnOrganization>("/v1/organization");
   organization.set(name);
   const names = own.database ? [own.database] : listed.map((one) => one.name);
   const preferred = listed.find((one) => one.default)?.name ?? names[0] ?? null;

@@ -4,7 +4,8 @@ import { useEffect, useState } from "preact/hooks";
 import { asFailure, getConfig, makeFailure } from "../api/http";
 import { session } from "../api/session";
 import type { Scope } from "../api/types";
-import { Confirmations, Dialog } from "../parts/dialog";
+import { Confirmations } from "../parts/confirm";
+import { Dialog } from "../parts/dialog";
 import { Lazy } from "../parts/lazy";
 import { FailureBox } from "../parts/states";
 import { useStore } from "../parts/store";
@@ -14,7 +15,7 @@ import { type Command, isHelpOpen, isPaletteOpen, useCommands } from "./commands
 import { database, databases, findDatabases, organization } from "./database";
 import { Help, Palette } from "./palette";
 import { formatRoute, go, route } from "./router";
-import { CodeDialog, KeyForm, Mark, SignIn } from "./signin";
+import { CodeDialog, KeyForm, Mark, SignIn, signOut } from "./signin";
 import { type Theme, theme } from "./theme";
 
 interface PageEntry {
@@ -248,7 +249,7 @@ function Account() {
         <br />
         {own?.scopes.join(", ")} · v{getConfig().version}
       </p>
-      <button type="button" class="quiet" onClick={() => void session.signOut()}>
+      <button type="button" class="quiet" onClick={signOut}>
         Sign out
       </button>
     </div>
@@ -272,7 +273,7 @@ function makeCommands(): Command[] {
     { id: "help", group: "Help", title: "Keyboard shortcuts", keys: "?", run: () => isHelpOpen.set(true) },
     { id: "reload-schema", group: "Action", title: "Load the schema again", run: () => void loadSchema() },
     ...themes,
-    { id: "sign-out", group: "Action", title: "Sign out", run: () => void session.signOut() },
+    { id: "sign-out", group: "Action", title: "Sign out", run: signOut },
   ];
 }
 

@@ -3,10 +3,12 @@ import { useState } from "preact/hooks";
 import { asFailure } from "../api/http";
 import { session } from "../api/session";
 import { formatRoute, parseRoute, replaceAddress, route } from "./router";
+import { confirm } from "../parts/confirm";
 import { Dialog, useWork } from "../parts/dialog";
 import { FailureBox } from "../parts/states";
 import { Store, useStore } from "../parts/store";
 import { organization } from "./database";
+import { hasUnsent } from "./unsent";
 
 export function KeyForm({ action = "Sign in" }: { action?: string }) {
   const [key, setKey] = useState("");
@@ -68,6 +70,20 @@ export function SignIn({ problem }: { problem: string | null }) {
       </div>
     </main>
   );
+}
+
+/** Sign out; where something is not sent yet, ask first, since it goes too. */
+export function signOut(): void {
+  if (!hasUnsent()) {
+    void session.signOut();
+    return;
+  }
+  confirm({
+    title: "Sign out",
+    action: "Drop them and sign out",
+    text: <p>There are edits of rows that are not applied. They are dropped when you sign out.</p>,
+    work: () => session.signOut(),
+  });
 }
 
 /** The product's sign. */

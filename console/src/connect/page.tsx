@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { askControl, getConfig } from "../api/http";
 import { session } from "../api/session";
-import type { Key } from "../api/types";
+import type { KeyMade } from "../api/types";
 import { database } from "../app/database";
 import { formatRoute } from "../app/router";
 import { Once } from "../manage/once";
@@ -55,7 +55,7 @@ export function ConnectPage() {
 
 /** Offer a key for the chosen database, to those who may make one. */
 function NewKey() {
-  const [made, setMade] = useState<Key | null>(null);
+  const [made, setMade] = useState<KeyMade | null>(null);
   const { failure, isBusy, run } = useWork();
   const chosen = useStore(database);
   if (!session.allows("admin"))
@@ -67,7 +67,7 @@ function NewKey() {
         scopes: [scope],
         ...(chosen ? { database: chosen } : {}),
       };
-      setMade(await askControl<Key>("/v1/keys", { method: "POST", body }));
+      setMade(await askControl<KeyMade>("/v1/keys", { method: "POST", body }));
     });
   return (
     <>

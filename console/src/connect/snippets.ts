@@ -8,6 +8,8 @@ export interface Snippet {
 }
 
 const KEY = "TUPLEGATE_API_KEY";
+/** A port that no PostgreSQL of the reader's own has by default. */
+const TUNNEL_PORT = 6432;
 
 export function listSnippets(dataUrl: string, database: string | null): Snippet[] {
   const name = database ?? "main";
@@ -35,8 +37,14 @@ export function listSnippets(dataUrl: string, database: string | null): Snippet[
     {
       id: "psql",
       title: "psql",
-      about: "psql, or any PostgreSQL program, over HTTPS.",
-      code: `export ${KEY}='svc_k_…'\n\ntuplegate psql --url ${dataUrl} --database ${name}\n\n# pgAdmin, DBeaver, pg_dump, …: through a tunnel on this machine\ntuplegate tunnel --url ${dataUrl} --port 5432\npsql postgresql://127.0.0.1:5432/${name}`,
+      about: "PostgreSQL's own shell, over HTTPS.",
+      code: `export ${KEY}='svc_k_…'\n\ntuplegate psql --url ${dataUrl} --database ${name}`,
+    },
+    {
+      id: "tunnel",
+      title: "Tunnel",
+      about: "For any PostgreSQL program: pgAdmin, DBeaver, pg_dump, JDBC, Metabase, …",
+      code: `export ${KEY}='svc_k_…'\n\n# Listens on this machine until Ctrl-C, and adds the key by itself.\ntuplegate tunnel --url ${dataUrl} --port ${TUNNEL_PORT}\n\n# In another terminal:\npsql postgresql://127.0.0.1:${TUNNEL_PORT}/${name} -c 'select 41 + 1 as next'`,
     },
     {
       id: "neon",
@@ -47,7 +55,8 @@ export function listSnippets(dataUrl: string, database: string | null): Snippet[
     {
       id: "neon-ws",
       title: "Neon's driver, WebSocket",
-      about: "A connection of PostgreSQL's own protocol, with transactions.",
+      about:
+        "A connection of PostgreSQL's own protocol, with transactions. Browsers, Deno, Bun, and Node.js 22 and newer.",
       code: `import { Pool, neonConfig } from "@neondatabase/serverless";\n\nneonConfig.wsProxy = "${host}/v2";${isPlain ? "\nneonConfig.useSecureWebSocket = false;" : ""}\n\nconst pool = new Pool({ connectionString: \`postgresql://any:\${process.env.${KEY}}@localhost/${name}\`, max: 4 });\nconst { rows } = await pool.query("select $1::int + 1 as next", [41]);\nconsole.log(rows);\nawait pool.end();`,
     },
     {

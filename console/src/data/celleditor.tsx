@@ -5,30 +5,47 @@ import type { Column } from "../sql/schema";
 interface CellEditorProps {
   column: Column;
   value: string | null;
-  onDone: (value: string | null) => void;
-  onCancel: () => void;
+  onStage: (value: string | null) => void;
+  onLeave: () => void;
+  /** Called when the reader has decided, after either. */
+  onDone: () => void;
 }
 
-export function CellEditor({ column, value, onDone, onCancel }: CellEditorProps) {
+export function CellEditor({ column, value, onStage, onLeave, onDone }: CellEditorProps) {
   const [text, setText] = useState(value ?? "");
   const [isNull, setNull] = useState(value === null);
   const element = useRef<HTMLTextAreaElement>(null);
+  const result = () => (isNull ? null : text);
+  const isSettled = useRef(false);
+  const stage = (typed: string | null) => {
+    isSettled.current = true;
+    onStage(typed);
+    onDone();
+  };
+  const leave = () => {
+    isSettled.current = true;
+    onLeave();
+    onDone();
+  };
+  useStagingOfTheRest(
+    () => !isSettled.current && result() !== value,
+    () => onStage(result()),
+  );
   useEffect(() => {
     element.current?.focus();
     element.current?.select();
   }, []);
-  const result = () => (isNull ? null : text);
   const onKeyDown = (event: KeyboardEvent) => {
     event.stopPropagation();
     if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();
-      onDone(result());
+      stage(result());
     } else if (event.key === "Escape") {
       event.preventDefault();
-      onCancel();
+      leave();
     } else if (event.key === "0" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
-      if (column.nullable) onDone(null);
+      if (column.nullable) stage(null);
     }
   };
   return (
@@ -53,22 +70,43 @@ export function CellEditor({ column, value, onDone, onCancel }: CellEditorProps)
       <div class="cell-editor-foot">
         {column.type === "bool" &&
           ["true", "false"].map((word) => (
-            <button type="button" class="small" key={word} onClick={() => onDone(word)}>
+            <button type="button" class="small" key={word} onClick={() => stage(word)}>
               {word}
             </button>
           ))}
         {column.nullable && (
-          <button type="button" class="small" onClick={() => onDone(null)} title="Ctrl 0">
+          <button type="button" class="small" onClick={() => stage(null)} title="Ctrl 0">
             NULL
           </button>
         )}
-        <button type="button" class="small primary" onClick={() => onDone(result())} title="Enter">
+        <button type="button" class="small primary" onClick={() => stage(result())} title="Enter">
           Stage
         </button>
-        <button type="button" class="small quiet" onClick={onCancel} title="Escape">
+        <button type="button" class="small quiet" onClick={leave} title="Escape">
           Leave
         </button>
       </div>
     </div>
   );
+}
+
+/** Stage what was typed when the editor goes without a decision: the page is loaded again, or the row is out of sight. */
+function useStagingOfTheRest(isTyped: () => boolean, stage: () => void): void {
+  const latest = useRef({ isTyped, stage });
+  latest.current = { isTyped, stage };
+  useEffect(() => {
+    const keep = () => {
+      if (latest.current.isTyped()) latest.current.stage();
+    };
+    const ask = (event: Event) => {
+      if (latest.current.isTyped()) event.preventDefault();
+    };
+    window.addEventListener("pagehide", keep);
+    window.addEventListener("beforeunload", ask);
+    return () => {
+      window.removeEventListener("pagehide", keep);
+      window.removeEventListener("beforeunload", ask);
+      keep();
+    };
+  }, []);
 }

@@ -2,9 +2,10 @@
 import { asFailure, Failure, makeFailure } from "../api/http";
 import { OpenTransaction, querySmall } from "../api/query";
 import type { Value } from "../api/types";
-import { Store } from "../parts/store";
+import { keepUnsent } from "../app/unsent";
+import type { Store } from "../parts/store";
 import { quoteIdentifier, quoteTable } from "../sql/quote";
-import type { Table } from "../sql/schema";
+import type { Column, Table } from "../sql/schema";
 import { cellExpression, isUnchanged, keyOf, literalFor } from "./pages";
 
 export interface Change {
@@ -17,7 +18,7 @@ export interface Change {
 export type Edit =
   | { kind: "update"; id: string; key: string[]; changes: Record<string, Change> }
   | { kind: "delete"; id: string; key: string[]; row: (string | null)[] }
-  | { kind: "insert"; id: string; values: Record<string, string | null> };
+  | { kind: "insert"; id: string; values: NewRow };
 
 export interface Conflict {
   id: string;
@@ -25,30 +26,46 @@ export interface Conflict {
   current: (string | null)[] | null;
 }
 
-/** The edits of all tables, by database, schema and table. They outlive a change of the page. */
-const staged = new Map<string, Store<Edit[]>>();
+/** The edits of a table. They outlive a change of the page, a reload, and a session that ends. */
+export class Edits {
+  readonly store: Store<Edit[] | null>;
 
-export function editsOf(database: string | null, table: Table): Store<Edit[]> {
-  const name = JSON.stringify([database, table.schema, table.name]);
-  let store = staged.get(name);
-  if (!store) staged.set(name, (store = new Store<Edit[]>([])));
-  return store;
+  constructor(store: Store<Edit[] | null>) {
+    this.store = store;
+  }
+
+  get all(): Edit[] {
+    return this.store.value ?? NONE;
+  }
+
+  set(edits: Edit[]): void {
+    this.store.set(edits.length ? edits : null);
+  }
+
+  update(change: (edits: Edit[]) => Edit[]): void {
+    this.set(change(this.all));
+  }
 }
 
-function hasEdits(): boolean {
-  return [...staged.values()].some((store) => store.value.length > 0);
+const NONE: Edit[] = [];
+
+export function editsOf(database: string | null, table: Table): Edits {
+  return new Edits(keepUnsent<Edit[]>("edits", database, table.schema, table.name));
 }
 
-window.addEventListener("beforeunload", (event) => {
-  if (hasEdits()) event.preventDefault();
-});
+/** Return the row that is being typed; null where none is. */
+export function newRowOf(database: string | null, table: Table): Store<NewRow | null> {
+  return keepUnsent<NewRow>("row", database, table.schema, table.name);
+}
+
+export type NewRow = Record<string, string | null>;
 
 export function idOf(key: string[]): string {
   return JSON.stringify(key);
 }
 
 /** Stage a new value for a cell; the old value again takes the change back. */
-export function stageChange(edits: Store<Edit[]>, key: string[], column: string, change: Change): void {
+export function stageChange(edits: Edits, key: string[], column: string, change: Change): void {
   const id = idOf(key);
   edits.update((all) => {
     const before = all.find((edit) => edit.kind === "update" && edit.id === id);
@@ -62,7 +79,7 @@ export function stageChange(edits: Store<Edit[]>, key: string[], column: string,
   });
 }
 
-export function stageDelete(edits: Store<Edit[]>, key: string[], row: (string | null)[]): void {
+export function stageDelete(edits: Edits, key: string[], row: (string | null)[]): void {
   const id = idOf(key);
   edits.update((all) => {
     const rest = all.filter((edit) => edit.id !== id);
@@ -71,24 +88,27 @@ export function stageDelete(edits: Store<Edit[]>, key: string[], row: (string | 
   });
 }
 
-export function stageInsert(edits: Store<Edit[]>, values: Record<string, string | null>): void {
+export function stageInsert(edits: Edits, values: NewRow): void {
   edits.update((all) => [...all, { kind: "insert", id: `new-${crypto.randomUUID()}`, values }]);
 }
 
-export function dropEdit(edits: Store<Edit[]>, id: string): void {
+export function dropEdit(edits: Edits, id: string): void {
   edits.update((all) => all.filter((edit) => edit.id !== id));
 }
 
 /** Return the statement that applies an edit; it touches nothing if the row has changed meanwhile. */
 export function writeEdit(table: Table, edit: Edit): string {
   const name = quoteTable(table.schema, table.name);
-  const columnOf = (wanted: string) => table.columns.find((column) => column.name === wanted)!;
+  // A column may be gone since: the engine says so when the edit is applied.
+  const columnOf = (wanted: string) => table.columns.find((column) => column.name === wanted) ?? asText(wanted);
   if (edit.kind === "insert") {
     const columns = Object.keys(edit.values);
     if (columns.length === 0) return `insert into ${name} default values`;
     return `insert into ${name} (${columns.map(quoteIdentifier).join(", ")}) values (${columns.map((one) => literalFor(columnOf(one), edit.values[one] ?? null)).join(", ")})`;
   }
-  const where = keyOf(table).map((one, at) => `${quoteIdentifier(one)} = ${literalFor(columnOf(one), edit.key[at]!)}`);
+  const where = keyOf(table).map(
+    (one, at) => `${quoteIdentifier(one)} = ${literalFor(columnOf(one), edit.key[at] ?? null)}`,
+  );
   if (edit.kind === "delete") {
     const same = table.columns.flatMap((column, at) =>
       column.primary_key ? [] : [isUnchanged(column, edit.row[at] ?? null, false)],
@@ -101,6 +121,10 @@ export function writeEdit(table: Table, edit: Edit): string {
   );
   const same = changes.map(([column, change]) => isUnchanged(columnOf(column), change.old, change.isWhole));
   return `update ${name} set ${sets.join(", ")} where ${[...where, ...same].join(" and ")}`;
+}
+
+function asText(name: string): Column {
+  return { name, type: "text", nullable: true, default: null, primary_key: false };
 }
 
 export class ConflictFailure extends Failure {
@@ -165,7 +189,7 @@ export async function readWhole(table: Table, key: string[], column: string, dat
 }
 
 /** Take what is in the row now as the value that was edited. */
-export function rebase(edits: Store<Edit[]>, table: Table, conflict: Conflict): void {
+export function rebase(edits: Edits, table: Table, conflict: Conflict): void {
   const { current } = conflict;
   if (!current) return;
   edits.update((all) =>

@@ -1,79 +1,80 @@
 /** A new row, as a form. */
-import { useState } from "preact/hooks";
-import { Dialog } from "../parts/dialog";
-import type { Store } from "../parts/store";
+import { FormDialog } from "../parts/form";
 import type { Table } from "../sql/schema";
-import { type Edit, stageInsert } from "./edits";
+import type { NewRow } from "./edits";
 
-export function InsertDialog({ table, edits, onClose }: { table: Table; edits: Store<Edit[]>; onClose: () => void }) {
-  const [values, setValues] = useState<Record<string, string | null>>({});
+interface InsertDialogProps {
+  table: Table;
+  values: NewRow;
+  onChange: (values: NewRow) => void;
+  onStage: () => void;
+  onClose: () => void;
+}
+
+export function InsertDialog({ table, values, onChange, onStage, onClose }: InsertDialogProps) {
   const change = (name: string, value: string | null | undefined) => {
     const changed = { ...values };
     if (value === undefined) delete changed[name];
     else changed[name] = value;
-    setValues(changed);
+    onChange(changed);
   };
-  const submit = (event: Event) => {
-    event.preventDefault();
-    stageInsert(edits, values);
+  const submit = () => {
+    onStage();
     onClose();
   };
   return (
-    <Dialog title={`New row of ${table.name}`} onClose={onClose} wide>
-      <form class="form" onSubmit={submit}>
-        <p class="faint">What is left empty gets its default.</p>
-        <div class="insert-fields">
-          {table.columns.map((column, at) => (
-            <label class="field" key={column.name}>
-              <span>
-                {column.name}{" "}
-                <span class="faint">
-                  {column.type}
-                  {column.nullable || column.default ? "" : ", required"}
-                </span>
+    <FormDialog
+      title={`New row of ${table.name}`}
+      action="Stage the row"
+      isReady
+      wide
+      onSubmit={submit}
+      onClose={onClose}
+    >
+      <p class="faint">What is left empty gets its default.</p>
+      <div class="insert-fields">
+        {table.columns.map((column, at) => (
+          <label class="field" key={column.name}>
+            <span>
+              {column.name}{" "}
+              <span class="faint">
+                {column.type}
+                {column.nullable || column.default ? "" : ", required"}
               </span>
-              <span class="insert-value">
-                <input
-                  class="mono"
-                  value={values[column.name] ?? ""}
-                  autofocus={at === 0}
-                  spellcheck={false}
-                  placeholder={values[column.name] === null ? "NULL" : (column.default ?? "")}
-                  onInput={(event) =>
-                    change(column.name, event.currentTarget.value === "" ? undefined : event.currentTarget.value)
-                  }
-                />
+            </span>
+            <span class="insert-value">
+              <input
+                class="mono"
+                value={values[column.name] ?? ""}
+                autofocus={at === 0}
+                spellcheck={false}
+                placeholder={values[column.name] === null ? "NULL" : (column.default ?? "")}
+                onInput={(event) =>
+                  change(column.name, event.currentTarget.value === "" ? undefined : event.currentTarget.value)
+                }
+              />
+              <button
+                type="button"
+                class="small"
+                onClick={() => change(column.name, "")}
+                aria-label={`${column.name} is an empty text`}
+              >
+                ''
+              </button>
+              {column.nullable && (
                 <button
                   type="button"
                   class="small"
-                  onClick={() => change(column.name, "")}
-                  aria-label={`${column.name} is an empty text`}
+                  onClick={() => change(column.name, null)}
+                  aria-label={`${column.name} is NULL`}
                 >
-                  ''
+                  NULL
                 </button>
-                {column.nullable && (
-                  <button
-                    type="button"
-                    class="small"
-                    onClick={() => change(column.name, null)}
-                    aria-label={`${column.name} is NULL`}
-                  >
-                    NULL
-                  </button>
-                )}
-              </span>
-            </label>
-          ))}
-        </div>
-        <footer class="form-foot">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary">
-            Stage the row
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+              )}
+            </span>
+          </label>
+        ))}
+      </div>
+    </FormDialog>
   );
 }

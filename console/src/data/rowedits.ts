@@ -1,5 +1,5 @@
 /** Edits of the rows that are shown: what is staged for them, and the cell that is being edited. */
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { asFailure, type Failure } from "../api/http";
 import { session } from "../api/session";
 import type { Row } from "../api/types";
@@ -10,30 +10,29 @@ import type { Table } from "../sql/schema";
 import { editsOf, idOf, readWhole, stageChange, stageDelete } from "./edits";
 import { isCut, keyOf } from "./pages";
 
-interface Editing extends Place {
+/** A cell that is being edited: of the row with that key, wherever it is shown. */
+export interface Editing {
+  key: string[];
+  column: number;
+  /** The value that the editor begins with. */
   value: string | null;
+  old: string | null;
   isWhole: boolean;
 }
 
 /** What can be done with the rows that are shown, and what is staged for them. */
 export function useRowEdits(table: Table, rows: Row[]) {
   const from = useStore(database);
-  const store = editsOf(from, table);
-  const edits = useStore(store);
+  const edits = editsOf(from, table);
+  const all = useStore(edits.store);
   const [editing, setEditing] = useState<Editing | null>(null);
   const [failure, setFailure] = useState<Failure | null>(null);
   const key = keyOf(table);
+  const places = key.map((name) => table.columns.findIndex((column) => column.name === name));
   const mayEdit = session.allows("write") && key.length > 0 && /table$/.test(table.kind);
-  const byId = useMemo(() => new Map(edits.map((edit) => [edit.id, edit])), [edits]);
+  const byId = useMemo(() => new Map((all ?? []).map((edit) => [edit.id, edit])), [all]);
   const shownAt = (row: number, column: number) => (rows[row]?.[column] ?? null) as string | null;
-  const keyAt = (row: number) =>
-    key.map(
-      (name) =>
-        shownAt(
-          row,
-          table.columns.findIndex((column) => column.name === name),
-        ) ?? "",
-    );
+  const keyAt = (row: number) => places.map((column) => shownAt(row, column) ?? "");
   const editAt = (row: number) => (key.length ? byId.get(idOf(keyAt(row))) : undefined);
   const changeAt = (row: number, column: number) => {
     const edit = editAt(row);
@@ -43,47 +42,54 @@ export function useRowEdits(table: Table, rows: Row[]) {
     const change = changeAt(row, column);
     return change ? change.value : shownAt(row, column);
   };
-  useEffect(() => setEditing(null), [rows]);
-  const open = async (place: Place) => {
+  const isEditingAt = ({ row, column }: Place) => editing?.column === column && idOf(editing.key) === idOf(keyAt(row));
+  const open = async ({ row, column }: Place) => {
     setFailure(null);
-    const shown = valueAt(place.row, place.column);
-    if (!isCut(shown)) {
-      setEditing({ ...place, value: shown, isWhole: false });
+    const key = keyAt(row);
+    const value = valueAt(row, column);
+    if (!isCut(value)) {
+      setEditing({ key, column, value, old: shownAt(row, column), isWhole: false });
       return;
     }
     try {
-      const whole = await readWhole(table, keyAt(place.row), table.columns[place.column]!.name, from);
-      setEditing({ ...place, value: whole as string | null, isWhole: true });
+      const whole = (await readWhole(table, key, table.columns[column]!.name, from)) as string | null;
+      setEditing({ key, column, value: whole, old: whole, isWhole: true });
     } catch (error) {
       setFailure(asFailure(error));
     }
   };
-  const finish = (value: string | null) => {
-    const { row, column, isWhole, value: before } = editing!;
-    setEditing(null);
-    stageChange(store, keyAt(row), table.columns[column]!.name, {
-      old: isWhole ? before : shownAt(row, column),
-      isWhole,
-      value,
-    });
-    focusGrid();
+  const close = (one: Editing) => setEditing((now) => (now === one ? null : now));
+  const stage = (one: Editing, value: string | null) => {
+    close(one);
+    const { old, isWhole } = one;
+    stageChange(edits, one.key, table.columns[one.column]!.name, { old, isWhole, value });
   };
   const remove = (row: number) =>
     stageDelete(
-      store,
+      edits,
       keyAt(row),
       table.columns.map((_, column) => shownAt(row, column)),
     );
-  const leave = () => {
-    setEditing(null);
-    focusGrid();
+  return {
+    edits,
+    editing,
+    failure,
+    mayEdit,
+    keyAt,
+    editAt,
+    changeAt,
+    valueAt,
+    isEditingAt,
+    open,
+    stage,
+    close,
+    remove,
   };
-  return { store, editing, failure, mayEdit, keyAt, editAt, changeAt, valueAt, open, finish, remove, leave };
 }
 
 export type RowEdits = ReturnType<typeof useRowEdits>;
 
 /** Give the keyboard back to the grid after a cell was edited. */
-function focusGrid(): void {
+export function focusGrid(): void {
   window.setTimeout(() => document.querySelector<HTMLElement>(".data-rows .grid")?.focus());
 }

@@ -1,6 +1,7 @@
 /** The rows of a table: pages by key, filters, foreign keys to follow, and edits that are staged. */
 import { useEffect, useState } from "preact/hooks";
 import { asFailure } from "../api/http";
+import { asJson } from "../api/json";
 import { querySmall } from "../api/query";
 import { session } from "../api/session";
 import type { Row } from "../api/types";
@@ -15,12 +16,12 @@ import { tell } from "../parts/toast";
 import { Toggle } from "../parts/toggle";
 import type { Table } from "../sql/schema";
 import { CellEditor } from "./celleditor";
-import { editsOf, idOf, readWhole } from "./edits";
+import { editsOf, idOf, newRowOf, readWhole, stageInsert } from "./edits";
 import { Filters } from "./filters";
 import { Follow, LinkedValue } from "./follow";
 import { InsertDialog } from "./insert";
 import { buildPage, type Cursor, type FilterRule, isCut, keyOf, type Order, PAGE_ROWS, pagingOf } from "./pages";
-import { type RowEdits, useRowEdits } from "./rowedits";
+import { focusGrid, type RowEdits, useRowEdits } from "./rowedits";
 import { Staged } from "./staged";
 
 interface RowsViewProps {
@@ -203,12 +204,14 @@ function placeOf(table: Table, name: string): number {
 function makeGridProps(table: Table, rows: Row[], work: RowEdits) {
   const { editing, valueAt, editAt } = work;
   const renderCell = (place: Place, value: Row[number]) =>
-    editing?.row === place.row && editing.column === place.column ? (
+    editing && work.isEditingAt(place) ? (
       <CellEditor
+        key={idOf(editing.key)}
         column={table.columns[place.column]!}
         value={editing.value}
-        onDone={work.finish}
-        onCancel={work.leave}
+        onStage={(typed) => work.stage(editing, typed)}
+        onLeave={() => work.close(editing)}
+        onDone={focusGrid}
       />
     ) : (
       <LinkedValue table={table} row={rows[place.row]!} column={place.column}>
@@ -233,17 +236,26 @@ function makeGridProps(table: Table, rows: Row[], work: RowEdits) {
 }
 
 function EditTools({ table, work, active }: { table: Table; work: RowEdits; active: Place | null }) {
-  const [isInserting, setInserting] = useState(false);
+  const newRow = newRowOf(useStore(database), table);
+  const values = useStore(newRow);
   if (!work.mayEdit) return <span class="faint">{whyReadOnly(table)}</span>;
   return (
     <>
-      <button type="button" class="small" onClick={() => setInserting(true)}>
+      <button type="button" class="small" onClick={() => newRow.set({})}>
         New row
       </button>
       <button type="button" class="small" disabled={!active} onClick={() => work.remove(active!.row)}>
         {active && work.editAt(active.row)?.kind === "delete" ? "Keep the row" : "Delete the row"}
       </button>
-      {isInserting && <InsertDialog table={table} edits={work.store} onClose={() => setInserting(false)} />}
+      {values && (
+        <InsertDialog
+          table={table}
+          values={values}
+          onChange={(changed) => newRow.set(changed)}
+          onStage={() => stageInsert(work.edits, values)}
+          onClose={() => newRow.set(null)}
+        />
+      )}
     </>
   );
 }
@@ -295,18 +307,10 @@ function TableViewer({
   const isJson = /^jsonb?$/.test(column.type);
   return (
     <Viewer
-      value={isJson && whole !== null ? parseJson(whole) : whole}
+      value={isJson && whole !== null ? asJson(whole) : whole}
       name={column.name}
       type={column.type.endsWith("[]") ? "text" : column.type}
       onClose={onClose}
     />
   );
-}
-
-function parseJson(text: string) {
-  try {
-    return JSON.parse(text) as Row[number];
-  } catch {
-    return text;
-  }
 }

@@ -4,14 +4,24 @@ import { database } from "../app/database";
 import { useWork } from "../parts/dialog";
 import { plural } from "../parts/show";
 import { FailureBox } from "../parts/states";
-import { type Store, useStore } from "../parts/store";
+import { useStore } from "../parts/store";
 import { offerUndo, UndoBar } from "../parts/undo";
 import { tell } from "../parts/toast";
 import type { Table } from "../sql/schema";
-import { applyEdits, type Conflict, ConflictFailure, dropEdit, type Edit, rebase, writeEdit } from "./edits";
+import {
+  applyEdits,
+  type Conflict,
+  ConflictFailure,
+  dropEdit,
+  type Edit,
+  type Edits,
+  rebase,
+  writeEdit,
+} from "./edits";
 
-export function Staged({ table, edits, onApplied }: { table: Table; edits: Store<Edit[]>; onApplied: () => void }) {
-  const all = useStore(edits);
+export function Staged({ table, edits, onApplied }: { table: Table; edits: Edits; onApplied: () => void }) {
+  useStore(edits.store);
+  const { all } = edits;
   const [conflict, setConflict] = useState<Conflict | null>(null);
   const { failure, isBusy, run, setFailure } = useWork();
   if (all.length === 0) return <UndoBar />;

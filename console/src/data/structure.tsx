@@ -1,5 +1,4 @@
 /** A table's structure: columns, keys, indexes, constraints, what refers to it, and its CREATE statement. */
-import { querySmall } from "../api/query";
 import type { Row } from "../api/types";
 import { database } from "../app/database";
 import { formatRoute } from "../app/router";
@@ -8,49 +7,12 @@ import { Shown, useLoaded } from "../parts/states";
 import { useStore } from "../parts/store";
 import { quoteIdentifier, quoteTable } from "../sql/quote";
 import { schema, type Table } from "../sql/schema";
-
-const COLUMNS = `
-select a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attidentity::text, a.attgenerated::text,
-  col_description(a.attrelid, a.attnum)
-from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
-where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped order by a.attnum`;
-const INDEXES = `
-select c.relname::text, pg_get_indexdef(i.indexrelid), pg_relation_size(i.indexrelid), i.indisunique, i.indisprimary,
-  exists (select from pg_constraint con where con.conindid = i.indexrelid and con.contype in ('p', 'u', 'x'))
-from pg_index i join pg_class c on c.oid = i.indexrelid where i.indrelid = to_regclass($1) order by i.indisprimary desc, 1`;
-const CONSTRAINTS = `
-select conname::text, contype::text, pg_get_constraintdef(oid) from pg_constraint
-where conrelid = to_regclass($1) and contype <> 'n' order by array_position(array['p', 'u', 'f', 'c', 'x'], contype::text), 1`;
-const SIZES = `select pg_table_size(to_regclass($1)), pg_indexes_size(to_regclass($1)), pg_get_viewdef(case when c.relkind in ('v', 'm') then c.oid end, true) from pg_class c where c.oid = to_regclass($1)`;
-
-const KINDS: Record<string, string> = {
-  p: "primary key",
-  u: "unique",
-  f: "foreign key",
-  c: "check",
-  x: "exclusion",
-  t: "trigger",
-};
-
-interface Structure {
-  columns: Row[];
-  indexes: Row[];
-  constraints: Row[];
-  sizes: Row | undefined;
-}
-
-async function readStructure(table: Table, from: string | null): Promise<Structure> {
-  const name = [`${quoteAlways(table.schema)}.${quoteAlways(table.name)}`];
-  const [columns, indexes, constraints, sizes] = await Promise.all(
-    [COLUMNS, INDEXES, CONSTRAINTS, SIZES].map((sql) => querySmall(sql, name, from)),
-  );
-  return { columns: columns!.rows, indexes: indexes!.rows, constraints: constraints!.rows, sizes: sizes!.rows[0] };
-}
+import { type Definition, readDefinition } from "./definition";
 
 export function StructureView({ table }: { table: Table }) {
   const from = useStore(database);
   const known = useStore(schema);
-  const loaded = useLoaded(() => readStructure(table, from), [table, from]);
+  const loaded = useLoaded(() => readDefinition(table, from), [table, from]);
   const back = (known?.foreignKeys ?? []).filter((key) => key.toSchema === table.schema && key.toTable === table.name);
   return (
     <div class="structure">
@@ -62,22 +24,14 @@ export function StructureView({ table }: { table: Table }) {
               <Section
                 title="Keys and constraints"
                 head={["Name", "Kind", "Definition"]}
-                rows={structure.constraints.map(([name, kind, text]) => [
-                  String(name),
-                  KINDS[String(kind)] ?? String(kind),
-                  String(text),
-                ])}
+                rows={structure.constraints.map((one) => [one.name, one.kind, one.definition])}
               />
             )}
             {structure.indexes.length > 0 && (
               <Section
                 title="Indexes"
                 head={["Name", "Size", "Definition"]}
-                rows={structure.indexes.map(([name, text, size]) => [
-                  String(name),
-                  formatBytes(Number(size)),
-                  String(text),
-                ])}
+                rows={structure.indexes.map((one) => [one.name, formatBytes(one.bytes), one.definition])}
               />
             )}
             {back.length > 0 && (
@@ -111,10 +65,6 @@ export function StructureView({ table }: { table: Table }) {
       </Shown>
     </div>
   );
-}
-
-function quoteAlways(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
 }
 
 function Columns({ rows, table }: { rows: Row[]; table: Table }) {
@@ -172,7 +122,7 @@ function Section({ title, head, rows }: { title: string; head: string[]; rows: s
 }
 
 /** Write the statements that make the table anew, as far as they are of the table itself. */
-export function writeCreate(table: Table, structure: Structure): string {
+export function writeCreate(table: Table, structure: Definition): string {
   const name = quoteTable(table.schema, table.name);
   const view = structure.sizes?.[2];
   if (view) return `create ${table.kind} ${name} as\n${String(view)}`;
@@ -186,10 +136,8 @@ export function writeCreate(table: Table, structure: Structure): string {
     else if (expression !== null) parts.push(`default ${String(expression)}`);
     return `  ${parts.join(" ")}`;
   });
-  const constraints = structure.constraints.map(
-    ([one, , text]) => `  constraint ${quoteIdentifier(String(one))} ${String(text)}`,
-  );
-  const indexes = structure.indexes.filter((row) => !row[5]).map((row) => `${String(row[1])};`);
+  const constraints = structure.constraints.map((one) => `  constraint ${quoteIdentifier(one.name)} ${one.definition}`);
+  const indexes = structure.indexes.filter((one) => !one.isOfConstraint).map((one) => `${one.definition};`);
   const comments = structure.columns
     .filter((row) => row[6])
     .map(

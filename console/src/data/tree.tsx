@@ -1,8 +1,12 @@
-/** The schema as a tree: schemas, tables, columns. */
+/** The schema as a tree: schemas, tables, and of those that are open columns, indexes and constraints, with sizes. */
 import { useState } from "preact/hooks";
+import { database } from "../app/database";
 import { formatRoute } from "../app/router";
 import { formatBytes } from "../parts/show";
+import { useLoaded } from "../parts/states";
+import { useStore } from "../parts/store";
 import { loadSchema, type Schema, type Table } from "../sql/schema";
+import { type Constraint, type Index, readKeys } from "./definition";
 
 const SIGNS: Record<Table["kind"], string> = {
   table: "▤",
@@ -48,14 +52,14 @@ export function Tree({ known, chosen }: { known: Schema; chosen: Table | undefin
       {schemas.map((name) => (
         <details key={name} open class="tree-schema">
           <summary>
-            <bdi>{name}</bdi>
+            <bdi>{name}</bdi> <SizeOf tables={known.tables.filter((table) => table.schema === name)} />
           </summary>
           <ul>
             {fitting
               .filter((table) => table.schema === name)
               .slice(0, SHOWN_MAX)
               .map((table) => (
-                <TreeTable key={table.name} table={table} isChosen={table === chosen} />
+                <TreeTable key={table.name} known={known} table={table} isChosen={table === chosen} />
               ))}
           </ul>
         </details>
@@ -65,7 +69,12 @@ export function Tree({ known, chosen }: { known: Schema; chosen: Table | undefin
   );
 }
 
-function TreeTable({ table, isChosen }: { table: Table; isChosen: boolean }) {
+function SizeOf({ tables }: { tables: Table[] }) {
+  const bytes = tables.reduce((sum, table) => sum + (table.size_bytes ?? 0), 0);
+  return bytes > 0 ? <span class="tree-size">{formatBytes(bytes)}</span> : null;
+}
+
+function TreeTable({ known, table, isChosen }: { known: Schema; table: Table; isChosen: boolean }) {
   const [isOpen, setOpen] = useState(isChosen);
   return (
     <li>
@@ -74,7 +83,7 @@ function TreeTable({ table, isChosen }: { table: Table; isChosen: boolean }) {
           type="button"
           class="quiet tree-toggle"
           aria-expanded={isOpen}
-          aria-label={`Columns of ${table.name}`}
+          aria-label={`Columns, indexes and constraints of ${table.name}`}
           onClick={() => setOpen(!isOpen)}
         >
           {isOpen ? "▾" : "▸"}
@@ -82,27 +91,94 @@ function TreeTable({ table, isChosen }: { table: Table; isChosen: boolean }) {
         <a
           href={formatRoute("data", [table.schema, table.name])}
           aria-current={isChosen ? "page" : undefined}
-          title={`${table.kind}${table.size_bytes ? `, ${formatBytes(table.size_bytes)}` : ""}`}
+          title={`${table.name}, ${table.kind}`}
         >
-          <span aria-hidden="true" class="faint">
-            {SIGNS[table.kind]}
+          <span class="tree-label">
+            <span aria-hidden="true" class="faint">
+              {SIGNS[table.kind]}
+            </span>{" "}
+            <bdi>{table.name}</bdi>
           </span>{" "}
-          <bdi>{table.name}</bdi>
+          <SizeOf tables={[table]} />
         </a>
       </div>
-      {isOpen && (
-        <ul class="tree-columns">
-          {table.columns.map((column) => (
-            <li key={column.name}>
-              <bdi class={column.primary_key ? "key" : ""}>{column.name}</bdi>{" "}
-              <span class="faint">
-                {column.type}
-                {column.nullable ? "" : " not null"}
-              </span>
-            </li>
-          ))}
-        </ul>
-      )}
+      {isOpen && <TreeParts known={known} table={table} />}
     </li>
+  );
+}
+
+/** What an open table is made of. Indexes and constraints are read when it is opened, and again with the schema. */
+function TreeParts({ known, table }: { known: Schema; table: Table }) {
+  const from = useStore(database);
+  const keys = useLoaded(() => readKeys(table, from), [table, from]);
+  const targetOf = (column: string) =>
+    known.foreignKeys.find(
+      (key) => key.schema === table.schema && key.table === table.name && key.columns.includes(column),
+    )?.toTable;
+  return (
+    <div class="tree-parts">
+      <ul aria-label={`Columns of ${table.name}`}>
+        {table.columns.map((column) => (
+          <li key={column.name} title={`${column.name} ${column.type}`}>
+            <bdi class={column.primary_key ? "key" : ""}>{column.name}</bdi>{" "}
+            <span class="faint">
+              {column.type}
+              {column.nullable ? "" : " not null"}
+              {targetOf(column.name) && (
+                <>
+                  {" → "}
+                  <bdi>{targetOf(column.name)}</bdi>
+                </>
+              )}
+            </span>
+          </li>
+        ))}
+      </ul>
+      {keys.failure && <p class="faint">Its indexes cannot be read: {keys.failure.message}</p>}
+      {keys.value && <Indexes table={table} all={keys.value.indexes} />}
+      {keys.value && <Constraints table={table} all={keys.value.constraints} />}
+    </div>
+  );
+}
+
+function Indexes({ table, all }: { table: Table; all: Index[] }) {
+  if (all.length === 0) return null;
+  return (
+    <>
+      <h3>Indexes</h3>
+      <ul aria-label={`Indexes of ${table.name}`}>
+        {all.map((index) => (
+          <li key={index.name} title={index.definition}>
+            <bdi>{index.name}</bdi> <span class="faint">{describeIndex(index)}</span>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+/** Say what an index is of: behind its method stand columns and conditions. */
+function describeIndex(index: Index): string {
+  const [, method = "", rest = ""] = / USING (\w+) ([\s\S]*)$/.exec(index.definition) ?? [];
+  const words = [rest, method === "btree" ? "" : method, index.isUnique ? "unique" : "", formatBytes(index.bytes)];
+  return words.filter(Boolean).join(", ");
+}
+
+function Constraints({ table, all }: { table: Table; all: Constraint[] }) {
+  if (all.length === 0) return null;
+  return (
+    <>
+      <h3>Constraints</h3>
+      <ul aria-label={`Constraints of ${table.name}`}>
+        {all.map((one) => (
+          <li key={one.name} title={`${one.name} ${one.definition}`}>
+            <bdi>{one.name}</bdi>{" "}
+            <span class="faint">
+              {one.kind} {one.definition.replace(/^(PRIMARY KEY|FOREIGN KEY|UNIQUE|CHECK) ?/, "")}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </>
   );
 }

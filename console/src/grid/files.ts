@@ -1,7 +1,7 @@
 /** Rows as files, and as text for the clipboard. */
 import { quoteIdentifier } from "../sql/quote";
 import type { Rows } from "./rows";
-import { csvLine, insertStatement, rowObject, valueText } from "./values";
+import { csvLine, insertStatement, rowJson, valueText } from "./values";
 
 export type Format = "csv" | "ndjson" | "json" | "insert" | "text";
 export const FORMATS: Record<Format, { name: string; ending: string; type: string }> = {
@@ -37,8 +37,8 @@ export async function* writeRows(
       if (format === "csv") piece += `${csvLine(row)}\r\n`;
       else if (format === "insert") piece += `${insertStatement(table, columns, types, row)}\n`;
       else if (format === "text") piece += `${row.map(valueText).join("\t")}\n`;
-      else if (format === "ndjson") piece += `${JSON.stringify(rowObject(columns, row))}\n`;
-      else piece += `${index ? ",\n " : "\n "}${JSON.stringify(rowObject(columns, row))}`;
+      else if (format === "ndjson") piece += `${rowJson(columns, row)}\n`;
+      else piece += `${index ? ",\n " : "\n "}${rowJson(columns, row)}`;
     }
     yield piece;
     await new Promise((resolve) => setTimeout(resolve));

@@ -1,5 +1,7 @@
 /** The rows of a result, kept as the bytes that came. A row is parsed when somebody looks at it. */
+import { Json, splitJson } from "../api/json";
 import type { Row } from "../api/types";
+import { isJsonType } from "./values";
 
 const BLOCK_BYTES = 1 << 20;
 /** Rows beyond this are not kept: a page has to stay small. */
@@ -24,14 +26,14 @@ export class Rows {
   #cache = new Map<number, Row>();
   #decoder = new TextDecoder();
 
-  /** Make rows of some that are parsed already. */
-  static of(columns: string[], types: string[], rows: Row[]): Rows {
+  /** Make rows of some that are there already, each as its JSON. */
+  static of(columns: string[], types: string[], rows: string[]): Rows {
     const made = new Rows();
     made.columns = columns;
     made.types = types;
     const encoder = new TextEncoder();
     for (const row of rows) {
-      const bytes = encoder.encode(JSON.stringify(row));
+      const bytes = encoder.encode(row);
       made.#append(bytes, 0, bytes.length);
     }
     return made;
@@ -96,11 +98,19 @@ export class Rows {
     return this.#decoder.decode(block.bytes.subarray(at ? block.ends[at - 1]! : 0, block.ends[at]!));
   }
 
+  /** Read a row from its text. Values that are JSON stay text. */
+  parse(text: string): Row {
+    if (!this.types.some(isJsonType)) return JSON.parse(text) as Row;
+    return splitJson(text)!.items.map((item, at) =>
+      isJsonType(this.types[at]) && item !== "null" ? new Json(item) : (JSON.parse(item) as Row[number]),
+    );
+  }
+
   get(row: number): Row {
     const known = this.#cache.get(row);
     if (known) return known;
     const text = this.text(row);
-    const parsed = JSON.parse(text) as Row;
+    const parsed = this.parse(text);
     if (text.length <= CACHED_BYTES_MAX) {
       if (this.#cache.size >= CACHED_MAX) this.#cache.clear();
       this.#cache.set(row, parsed);

@@ -1,4 +1,5 @@
 /** Values as text: in a cell, in a file, in SQL. */
+import { Json, splitJson, writeJson } from "../api/json";
 import type { Row, Value } from "../api/types";
 import { quoteIdentifier, quoteLiteral } from "../sql/quote";
 
@@ -11,10 +12,14 @@ export function isNumeric(type: string | undefined): boolean {
   return NUMBERS.has(type ?? "");
 }
 
+export function isJsonType(type: string | undefined): boolean {
+  return /^jsonb?(\[\])*$/.test(type ?? "");
+}
+
 export function kindOf(value: Value, type: string | undefined): Kind {
   if (value === null) return "null";
   if (type?.endsWith("[]")) return "array";
-  if (type === "json" || type === "jsonb") return "json";
+  if (isJsonType(type)) return "json";
   if (type === "bool") return "bool";
   if (type === "bytea") return "bytes";
   return isNumeric(type) ? "number" : "text";
@@ -23,7 +28,7 @@ export function kindOf(value: Value, type: string | undefined): Kind {
 /** The whole value as text; the empty string for NULL. */
 export function valueText(value: Value): string {
   if (value === null) return "";
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
+  return typeof value === "object" ? writeJson(value) : String(value);
 }
 
 /** As much of a value as fits a cell, on one line. */
@@ -44,15 +49,16 @@ export function csvLine(values: Row): string {
   return values.map(csvField).join(",");
 }
 
-/** A row as an object; of two columns with one name, the later gets a number. */
-export function rowObject(columns: string[], row: Row): Record<string, Value> {
-  const made: Record<string, Value> = Object.create(null) as Record<string, Value>;
-  columns.forEach((name, at) => {
+/** A row as a JSON object; of two columns with one name, the later gets a number. */
+export function rowJson(columns: string[], row: Row, isWide = false): string {
+  const names = new Set<string>();
+  const fields = columns.map((name, at) => {
     let key = name;
-    for (let number = 2; key in made; number++) key = `${name}_${number}`;
-    made[key] = row[at] ?? null;
+    for (let number = 2; names.has(key); number++) key = `${name}_${number}`;
+    names.add(key);
+    return `${JSON.stringify(key)}:${isWide ? " " : ""}${writeJson(row[at] ?? null)}`;
   });
-  return made;
+  return isWide ? `{\n  ${fields.join(",\n  ")}\n}` : `{${fields.join(",")}}`;
 }
 
 export function sqlLiteral(value: Value, type: string | undefined): string {
@@ -60,7 +66,7 @@ export function sqlLiteral(value: Value, type: string | undefined): string {
   if (typeof value === "boolean") return value ? "true" : "false";
   if (isNumeric(type) && /^-?\d+(\.\d+)?([eE][-+]?\d+)?$/.test(String(value))) return String(value);
   if (type?.endsWith("[]")) return `${quoteLiteral(arrayText(value))}::${type}`;
-  if (type === "json" || type === "jsonb") return `${quoteLiteral(JSON.stringify(value))}::${type}`;
+  if (isJsonType(type)) return `${quoteLiteral(writeJson(value))}::${type}`;
   return quoteLiteral(valueText(value));
 }
 
@@ -68,8 +74,15 @@ export function sqlLiteral(value: Value, type: string | undefined): string {
 export function arrayText(value: Value): string {
   if (value === null) return "NULL";
   if (Array.isArray(value)) return `{${value.map(arrayText).join(",")}}`;
+  if (value instanceof Json) return `{${splitJson(value.text)!.items.map(itemText).join(",")}}`;
   const text = valueText(value);
   return typeof value === "string" || typeof value === "object" ? `"${text.replace(/(["\\])/g, "\\$1")}"` : text;
+}
+
+/** An item of an array of JSON: what is an array itself is taken as one of the engine's. */
+function itemText(text: string): string {
+  if (text === "null") return "NULL";
+  return text.startsWith("[") ? arrayText(new Json(text)) : `"${text.replace(/(["\\])/g, "\\$1")}"`;
 }
 
 export function insertStatement(table: string, columns: string[], types: string[], row: Row): string {

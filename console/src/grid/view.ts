@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Value } from "../api/types";
 import type { Sorting } from "./grid";
 import { eachInPortions, type Rows } from "./rows";
-import { compareValues, isNumeric } from "./values";
+import { compareValues, isNumeric, valueText } from "./values";
 
 export interface View {
   /** The rows shown, by their number; null shows all as they came. */
@@ -53,8 +53,8 @@ async function arrange(
     const text = wanted || sorting ? rows.text(row) : "";
     // The quick look at the JSON text leaves few rows to be looked at exactly.
     if (wanted && !mayContain(text, wanted)) return;
-    const values = wanted || sorting ? (JSON.parse(text) as Value[]) : [];
-    if (wanted && !values.some((value) => value !== null && asText(value).toLowerCase().includes(wanted))) return;
+    const values = wanted || sorting ? rows.parse(text) : [];
+    if (wanted && !values.some((value) => value !== null && valueText(value).toLowerCase().includes(wanted))) return;
     kept.push(row);
     if (sorting) keys.push(values[sorting.column] ?? null);
   };
@@ -67,10 +67,6 @@ async function arrange(
     return (sorting.descending ? -compared : compared) || a - b;
   });
   return Uint32Array.from(places, (place) => kept[place]!);
-}
-
-function asText(value: Value): string {
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
 function mayContain(json: string, wanted: string): boolean {

@@ -1,5 +1,6 @@
 /** One value in full: JSON and arrays as a tree, bytes in hexadecimal, text as it is. */
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
+import { Json, splitJson, writeJson } from "../api/json";
 import type { Value } from "../api/types";
 import { copyText } from "../parts/toast";
 import { formatBytes, formatCount, formatRelative, saveFile } from "../parts/show";
@@ -55,9 +56,8 @@ function describeValue(value: Value, type: string): string {
   const kind = kindOf(value, type);
   if (kind === "null") return "NULL: there is no value";
   if (value === "") return "An empty text";
-  if (kind === "array") return `An array of ${formatCount((value as Value[]).length)}`;
   if (kind === "bytes") return formatBytes((String(value).length - 2) / 2);
-  if (kind === "json") return Array.isArray(value) ? `A list of ${formatCount(value.length)}` : `JSON, ${typeof value}`;
+  if (kind === "array" || kind === "json") return describeJson(writeJson(value), kind === "array");
   const moment = /^timestamptz$|^timestamp$|^date$/.test(type) ? new Date(String(value)) : null;
   if (moment && !Number.isNaN(moment.getTime())) {
     return type === "timestamptz"
@@ -67,10 +67,22 @@ function describeValue(value: Value, type: string): string {
   return typeof value === "string" ? `${formatCount(value.length)} characters` : "";
 }
 
+function describeJson(text: string, isArray: boolean): string {
+  const parts = splitJson(text);
+  if (!parts) return `JSON, ${leafKind(text)}`;
+  if (parts.names) return `JSON, an object of ${formatCount(parts.items.length)}`;
+  return `${isArray ? "An array" : "JSON, a list"} of ${formatCount(parts.items.length)}`;
+}
+
+function leafKind(text: string): "string" | "boolean" | "null" | "number" {
+  if (text.startsWith('"')) return "string";
+  return text === "null" ? "null" : /^[tf]/.test(text) ? "boolean" : "number";
+}
+
 function ValueBody({ value, type }: { value: Value; type: string }) {
   const kind = kindOf(value, type);
   if (kind === "null") return <span class="null">NULL</span>;
-  if (kind === "json" || kind === "array") return <Tree value={value} depth={0} />;
+  if (value instanceof Json || Array.isArray(value)) return <Tree text={writeJson(value)} depth={0} />;
   if (kind === "bytes") return <pre>{hexDump(String(value))}</pre>;
   const text = valueText(value);
   return (
@@ -83,49 +95,43 @@ function ValueBody({ value, type }: { value: Value; type: string }) {
   );
 }
 
-function Tree({ value, depth, name }: { value: Value; depth: number; name?: string }) {
+/** JSON as a tree. A part is split when it is opened, and shown as the text that came. */
+function Tree({ text, depth, name }: { text: string; depth: number; name?: string }) {
   const [shown, setShown] = useState(ITEMS_SHOWN);
+  const [isOpen, setOpen] = useState(depth < 2);
+  const parts = useMemo(() => splitJson(text), [text]);
   const label = name === undefined ? null : <span class="tree-name">{name}: </span>;
-  if (value === null || typeof value !== "object") {
+  if (!parts || parts.items.length === 0) {
     return (
       <div class="tree-leaf">
         {label}
-        <span class={`tree-${value === null ? "null" : typeof value}`}>
-          {typeof value === "string" ? JSON.stringify(value.slice(0, TEXT_SHOWN)) : String(value)}
-        </span>
+        <span class={parts ? "" : `tree-${leafKind(text)}`}>{text.slice(0, TEXT_SHOWN)}</span>
       </div>
     );
   }
-  const entries = Object.entries(value);
-  const [open, close] = Array.isArray(value) ? ["[", "]"] : ["{", "}"];
-  if (entries.length === 0)
-    return (
-      <div class="tree-leaf">
-        {label}
-        {open}
-        {close}
-      </div>
-    );
+  const { names, items } = parts;
   return (
-    <details open={depth < 2} class="tree">
+    <details open={isOpen} class="tree" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         {label}
         <span class="faint">
-          {open}
-          {formatCount(entries.length)}
-          {close}
+          {names ? "{" : "["}
+          {formatCount(items.length)}
+          {names ? "}" : "]"}
         </span>
       </summary>
-      <div class="tree-items">
-        {entries.slice(0, shown).map(([key, item]) => (
-          <Tree key={key} name={key} value={item} depth={depth + 1} />
-        ))}
-        {entries.length > shown && (
-          <button type="button" class="small" onClick={() => setShown(shown * 10)}>
-            {formatCount(entries.length - shown)} more
-          </button>
-        )}
-      </div>
+      {isOpen && (
+        <div class="tree-items">
+          {items.slice(0, shown).map((item, at) => (
+            <Tree key={at} name={names ? names[at]! : String(at)} text={item} depth={depth + 1} />
+          ))}
+          {items.length > shown && (
+            <button type="button" class="small" onClick={() => setShown(shown * 10)}>
+              {formatCount(items.length - shown)} more
+            </button>
+          )}
+        </div>
+      )}
     </details>
   );
 }

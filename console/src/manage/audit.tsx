@@ -1,7 +1,7 @@
 /** Who did what on the control plane, newest first. */
 import { useState } from "preact/hooks";
 import { asFailure, askControl, type Failure } from "../api/http";
-import type { AuditEntry, Page } from "../api/types";
+import type { AuditRecord, Page } from "../api/types";
 import { Time } from "../parts/show";
 import { Empty, FailureBox, Shown, useLoaded } from "../parts/states";
 import { ListTable } from "../parts/table";
@@ -10,18 +10,18 @@ const PAGE = 100;
 
 export function AuditPage() {
   const [typed, setTyped] = useState("");
-  const [more, setMore] = useState<Page<AuditEntry> | null>(null);
+  const [more, setMore] = useState<Page<AuditRecord> | null>(null);
   const [failure, setFailure] = useState<Failure | null>(null);
-  const loaded = useLoaded(() => askControl<Page<AuditEntry>>(`/v1/audit?limit=${PAGE}`), []);
+  const loaded = useLoaded(() => askControl<Page<AuditRecord>>(`/v1/audit?limit=${PAGE}`), []);
   const wanted = typed.toLowerCase();
-  const fits = (entry: AuditEntry) =>
+  const fits = (entry: AuditRecord) =>
     [entry.action, entry.subject, entry.key ?? "", entry.address ?? ""].some((text) =>
       text.toLowerCase().includes(wanted),
     );
-  const loadMore = async (first: Page<AuditEntry>) => {
+  const loadMore = async (first: Page<AuditRecord>) => {
     const cursor = (more ?? first).next_cursor;
     try {
-      const page = await askControl<Page<AuditEntry>>(`/v1/audit?limit=${PAGE}&cursor=${encodeURIComponent(cursor!)}`);
+      const page = await askControl<Page<AuditRecord>>(`/v1/audit?limit=${PAGE}&cursor=${encodeURIComponent(cursor!)}`);
       setMore({ items: [...(more?.items ?? []), ...page.items], next_cursor: page.next_cursor });
     } catch (error) {
       setFailure(asFailure(error));
@@ -65,7 +65,7 @@ export function AuditPage() {
   );
 }
 
-function AuditTable({ entries }: { entries: AuditEntry[] }) {
+function AuditTable({ entries }: { entries: AuditRecord[] }) {
   return (
     <ListTable head={["When", "What", "Of", "Key", "Session", "From", "Request"]}>
       {entries.map((entry) => (
@@ -82,7 +82,7 @@ function AuditTable({ entries }: { entries: AuditEntry[] }) {
           <td class="mono">{entry.key ?? "–"}</td>
           <td class="mono">{entry.session ?? "–"}</td>
           <td class="mono">{entry.address ?? "this machine"}</td>
-          <td class="mono faint">{entry.request_id ?? ""}</td>
+          <td class="mono faint">{entry.request_id}</td>
         </tr>
       ))}
     </ListTable>

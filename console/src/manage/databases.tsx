@@ -1,10 +1,12 @@
 /** Databases of the organization: make, copy, rename, protect, dump, delete. */
 import { useState } from "preact/hooks";
 import { askControl, openControl } from "../api/http";
-import type { Database } from "../api/types";
+import type { DatabaseRecord } from "../api/types";
 import { database, findDatabases } from "../app/database";
 import { formatRoute, go } from "../app/router";
-import { confirm, Dialog, useWork } from "../parts/dialog";
+import { confirm } from "../parts/confirm";
+import { useWork } from "../parts/dialog";
+import { FormDialog, NameField } from "../parts/form";
 import { Menu } from "../parts/menu";
 import { formatBytes, saveFile, Time } from "../parts/show";
 import { FailureBox, Shown, useLoaded } from "../parts/states";
@@ -16,7 +18,7 @@ type Form = { kind: "new" } | { kind: "clone"; of: string } | { kind: "rename"; 
 
 export function DatabasesPage() {
   const [form, setForm] = useState<Form | null>(null);
-  const loaded = useLoaded(() => listAll<Database>("/v1/databases"), []);
+  const loaded = useLoaded(() => listAll<DatabaseRecord>("/v1/databases"), []);
   const { failure, run } = useWork();
   const renew = async () => {
     loaded.reload();
@@ -78,7 +80,7 @@ export function DatabasesPage() {
 }
 
 interface ActionsProps {
-  one: Database;
+  one: DatabaseRecord;
   onForm: (form: Form) => void;
   onChange: (name: string, body: object, told: string) => Promise<void>;
   onGone: () => Promise<void>;
@@ -136,51 +138,31 @@ async function dump(name: string): Promise<void> {
   }
 }
 
+const NAMES: [string, string] = ["[a-z][a-z0-9_\\-]{0,62}", "Lower-case letters, digits, - and _, a letter first"];
+
 function DatabaseForm({ form, onClose, onDone }: { form: Form; onClose: () => void; onDone: () => Promise<void> }) {
   const [name, setName] = useState("");
-  const { failure, isBusy, run } = useWork();
   const title = form.kind === "new" ? "New database" : form.kind === "clone" ? `Copy ${form.of}` : `Rename ${form.of}`;
-  const submit = (event: Event) => {
-    event.preventDefault();
-    void run(async () => {
-      if (form.kind === "rename") await askControl(`/v1/databases/${form.of}`, { method: "PATCH", body: { name } });
-      else
-        await askControl("/v1/databases", {
-          method: "POST",
-          body: form.kind === "clone" ? { name, clone_of: form.of } : { name },
-        });
-      tell(form.kind === "rename" ? `${form.of} is now ${name}.` : `${name} is made.`);
-      onClose();
-      await onDone();
-    });
+  const submit = async () => {
+    if (form.kind === "rename") await askControl(`/v1/databases/${form.of}`, { method: "PATCH", body: { name } });
+    else {
+      const body = form.kind === "clone" ? { name, clone_of: form.of } : { name };
+      await askControl("/v1/databases", { method: "POST", body });
+    }
+    tell(form.kind === "rename" ? `${form.of} is now ${name}.` : `${name} is made.`);
+    onClose();
+    await onDone();
   };
   return (
-    <Dialog title={title} onClose={onClose}>
-      <form class="form" onSubmit={submit}>
-        <label class="field">
-          <span>Name</span>
-          <input
-            class="mono"
-            value={name}
-            onInput={(event) => setName(event.currentTarget.value)}
-            autofocus
-            spellcheck={false}
-            placeholder="staging"
-            pattern="[a-z][a-z0-9_\-]{0,62}"
-            title="Lower-case letters, digits, - and _, a letter first"
-          />
-        </label>
-        {form.kind === "clone" && <p class="faint">Requests to {form.of} wait while it is copied.</p>}
-        {failure && <FailureBox failure={failure} />}
-        <footer class="form-foot">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={isBusy || !name}>
-            {isBusy ? "Working…" : form.kind === "rename" ? "Rename" : "Make it"}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={title}
+      action={form.kind === "rename" ? "Rename" : "Make it"}
+      isReady={name !== ""}
+      onSubmit={submit}
+      onClose={onClose}
+    >
+      <NameField value={name} onChange={setName} placeholder="staging" pattern={NAMES} />
+      {form.kind === "clone" && <p class="faint">Requests to {form.of} wait while it is copied.</p>}
+    </FormDialog>
   );
 }

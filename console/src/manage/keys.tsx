@@ -1,8 +1,9 @@
 /** Keys: make one and see it once, change, rotate, revoke. */
 import { useState } from "preact/hooks";
 import { askControl } from "../api/http";
-import type { Key } from "../api/types";
-import { confirm, useWork } from "../parts/dialog";
+import type { KeyMade, KeyRecord } from "../api/types";
+import { confirm } from "../parts/confirm";
+import { useWork } from "../parts/dialog";
 import { Menu } from "../parts/menu";
 import { Time } from "../parts/show";
 import { FailureBox, Shown, useLoaded } from "../parts/states";
@@ -15,17 +16,24 @@ import { Once } from "./once";
 const STATES: Record<string, string> = { active: "badge good", revoked: "badge bad", expired: "badge warn" };
 
 export function KeysPage() {
-  const [form, setForm] = useState<Key | "new" | null>(null);
-  const [made, setMade] = useState<Key | null>(null);
+  const [form, setForm] = useState<KeyRecord | "new" | null>(null);
+  const [made, setMade] = useState<KeyMade | null>(null);
   const [showsAll, setShowsAll] = useState(false);
-  const loaded = useLoaded(() => listAll<Key>("/v1/keys"), []);
+  const loaded = useLoaded(() => listAll<KeyRecord>("/v1/keys"), []);
   const { failure, run } = useWork();
-  const rotate = (key: Key, grace: number) =>
+  const rotate = (key: KeyRecord, grace: number) =>
     run(async () => {
-      setMade(await askControl<Key>(`/v1/keys/${key.id}/rotate`, { method: "POST", body: { grace_seconds: grace } }));
+      setMade(
+        await askControl<KeyMade>(`/v1/keys/${key.id}/rotate`, { method: "POST", body: { grace_seconds: grace } }),
+      );
       loaded.reload();
     });
-  const revoke = (key: Key) =>
+  const finish = (key: KeyMade | null) => {
+    setForm(null);
+    setMade(key);
+    loaded.reload();
+  };
+  const revoke = (key: KeyRecord) =>
     confirm({
       title: `Revoke ${key.name}`,
       action: "Revoke the key",
@@ -57,10 +65,10 @@ export function KeysPage() {
         </div>
       </div>
       {failure && <FailureBox failure={failure} />}
-      {made?.key && <Once secret={made.key} what={`The key ${made.name}`} onClose={() => setMade(null)} />}
+      {made && <Once secret={made.key} what={`The key ${made.name}`} onClose={() => setMade(null)} />}
       <Shown of={loaded} what="Reading the keys">
         {(all) => (
-          <ListTable head={["Name", "Key", "Scopes", "Database", "State", "Last used", "Expires", ""]}>
+          <ListTable head={["Name", "Key", "Scopes", "Database", "Consistency", "State", "Last used", "Expires", ""]}>
             {all
               .filter((key) => showsAll || key.state === "active")
               .map((key) => (
@@ -69,26 +77,16 @@ export function KeysPage() {
           </ListTable>
         )}
       </Shown>
-      {form && (
-        <KeyForm
-          of={form}
-          onClose={() => setForm(null)}
-          onMade={(key) => {
-            setForm(null);
-            if (key.key) setMade(key);
-            loaded.reload();
-          }}
-        />
-      )}
+      {form && <KeyForm of={form} onClose={() => setForm(null)} onDone={finish} />}
     </div>
   );
 }
 
 interface KeyRowProps {
-  of: Key;
-  onForm: (key: Key) => void;
-  onRotate: (key: Key, grace: number) => Promise<void>;
-  onRevoke: (key: Key) => void;
+  of: KeyRecord;
+  onForm: (key: KeyRecord) => void;
+  onRotate: (key: KeyRecord, grace: number) => Promise<void>;
+  onRevoke: (key: KeyRecord) => void;
 }
 
 function KeyRow({ of: key, onForm, onRotate, onRevoke }: KeyRowProps) {
@@ -107,6 +105,7 @@ function KeyRow({ of: key, onForm, onRotate, onRevoke }: KeyRowProps) {
         ))}
       </td>
       <td class="mono">{key.database ?? "all"}</td>
+      <td>{key.consistency}</td>
       <td>
         <span class={STATES[key.state] ?? "badge"}>{key.state}</span>
       </td>

@@ -2,28 +2,29 @@
 import { useState } from "preact/hooks";
 import { askControl, askData } from "../api/http";
 import { session } from "../api/session";
-import type { Capabilities, Organization } from "../api/types";
-import { confirm, Dialog, useWork } from "../parts/dialog";
+import type { CapabilitiesAnswer, OrganizationMade, OrganizationRecord } from "../api/types";
+import { confirm } from "../parts/confirm";
+import { Choice, FormDialog, NameField } from "../parts/form";
 import { Menu } from "../parts/menu";
 import { Time } from "../parts/show";
-import { FailureBox, Shown, useLoaded } from "../parts/states";
+import { Shown, useLoaded } from "../parts/states";
 import { ListTable } from "../parts/table";
 import { tell } from "../parts/toast";
 import { listAll } from "./lists";
 import { Once } from "./once";
 
 async function listTiers(): Promise<string[]> {
-  const limits = (await askData<Capabilities>("/capabilities")).limits;
+  const limits = (await askData<CapabilitiesAnswer>("/capabilities")).limits;
   const tiers = limits["tiers"];
   return tiers && typeof tiers === "object" ? Object.keys(tiers) : ["free", "pro", "unlimited"];
 }
 
 export function OrganizationsPage() {
-  const [form, setForm] = useState<Organization | "new" | null>(null);
-  const [made, setMade] = useState<Organization | null>(null);
-  const loaded = useLoaded(() => listAll<Organization>("/v1/organizations"), []);
+  const [form, setForm] = useState<OrganizationRecord | "new" | null>(null);
+  const [made, setMade] = useState<OrganizationMade | null>(null);
+  const loaded = useLoaded(() => listAll<OrganizationRecord>("/v1/organizations"), []);
   const own = session.current.value?.organization;
-  const remove = (one: Organization) =>
+  const remove = (one: OrganizationRecord) =>
     confirm({
       title: `Delete ${one.name}`,
       action: "Delete the organization",
@@ -43,7 +44,7 @@ export function OrganizationsPage() {
           New organization
         </button>
       </div>
-      {made?.key && <Once secret={made.key} what={`The first key of ${made.name}`} onClose={() => setMade(null)} />}
+      {made && <Once secret={made.key} what={`The first key of ${made.name}`} onClose={() => setMade(null)} />}
       <Shown of={loaded} what="Reading the organizations">
         {(all) => (
           <ListTable head={["Name", "Id", "Tier", "Made", ""]}>
@@ -79,7 +80,7 @@ export function OrganizationsPage() {
           onClose={() => setForm(null)}
           onDone={(one) => {
             setForm(null);
-            if (one.key) setMade(one);
+            setMade(one);
             loaded.reload();
           }}
         />
@@ -88,63 +89,38 @@ export function OrganizationsPage() {
   );
 }
 
-function OrganizationForm({
-  of,
-  onClose,
-  onDone,
-}: {
-  of: Organization | "new";
+interface OrganizationFormProps {
+  of: OrganizationRecord | "new";
   onClose: () => void;
-  onDone: (one: Organization) => void;
-}) {
+  onDone: (made: OrganizationMade | null) => void;
+}
+
+function OrganizationForm({ of, onClose, onDone }: OrganizationFormProps) {
   const isNew = of === "new";
   const [name, setName] = useState(isNew ? "" : of.name);
   const [tier, setTier] = useState(isNew ? "free" : of.tier);
-  const { failure, isBusy, run } = useWork();
   const tiers = useLoaded(listTiers, []);
-  const submit = (event: Event) => {
-    event.preventDefault();
-    void run(async () => {
-      const body = { name, tier };
-      onDone(
-        await askControl<Organization>(isNew ? "/v1/organizations" : `/v1/organizations/${of.id}`, {
-          method: isNew ? "POST" : "PATCH",
-          body,
-        }),
-      );
-    });
+  const submit = async () => {
+    const body = { name, tier };
+    const path = isNew ? "/v1/organizations" : `/v1/organizations/${of.id}`;
+    const answer = await askControl<OrganizationMade>(path, { method: isNew ? "POST" : "PATCH", body });
+    onDone(isNew ? answer : null);
   };
   return (
-    <Dialog title={isNew ? "New organization" : `Change ${of.name}`} onClose={onClose}>
-      <form class="form" onSubmit={submit}>
-        <label class="field">
-          <span>Name</span>
-          <input
-            class="mono"
-            value={name}
-            onInput={(event) => setName(event.currentTarget.value)}
-            autofocus
-            spellcheck={false}
-          />
-        </label>
-        <label class="field">
-          <span>Tier</span>
-          <select value={tier} onChange={(event) => setTier(event.currentTarget.value)}>
-            {[...new Set([tier, ...(tiers.value ?? [])])].map((one) => (
-              <option key={one}>{one}</option>
-            ))}
-          </select>
-        </label>
-        {failure && <FailureBox failure={failure} />}
-        <footer class="form-foot">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={isBusy || !name}>
-            {isNew ? "Make it" : "Change it"}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={isNew ? "New organization" : `Change ${of.name}`}
+      action={isNew ? "Make it" : "Change it"}
+      isReady={name !== ""}
+      onSubmit={submit}
+      onClose={onClose}
+    >
+      <NameField value={name} onChange={setName} />
+      <Choice
+        label="Tier"
+        value={tier}
+        options={[...new Set([tier, ...(tiers.value ?? [])])].map((one) => [one, one] as const)}
+        onChange={setTier}
+      />
+    </FormDialog>
   );
 }

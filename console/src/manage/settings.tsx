@@ -1,6 +1,6 @@
 /** Settings in force: the limits of the service, and those of the organization. */
 import { askControl, askData } from "../api/http";
-import type { Capabilities, Organization } from "../api/types";
+import type { CapabilitiesAnswer, OwnOrganization } from "../api/types";
 import { database } from "../app/database";
 import { formatBytes, formatCount } from "../parts/show";
 import { Shown, useLoaded } from "../parts/states";
@@ -20,8 +20,8 @@ export function SettingsPage() {
   const from = useStore(database);
   const loaded = useLoaded(async () => {
     const [capabilities, organization] = await Promise.all([
-      askData<Capabilities>("/capabilities", { database: from }),
-      askControl<Organization>("/v1/organization"),
+      askData<CapabilitiesAnswer>("/capabilities", { database: from }),
+      askControl<OwnOrganization>("/v1/organization"),
     ]);
     return { capabilities, organization };
   }, [from]);
@@ -39,7 +39,7 @@ export function SettingsPage() {
                 Organization {organization.name}, tier {organization.tier}
               </h2>
             </section>
-            <SettingTable values={organization.limits ?? {}} />
+            <SettingTable values={{ ...organization.limits }} />
             <section>
               <h2>Limits of a request</h2>
             </section>

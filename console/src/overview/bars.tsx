@@ -18,12 +18,12 @@ export function Bars({
   label: string;
   format?: (value: number) => string;
 }) {
-  const most = Math.max(1, ...bars.map((bar) => bar.value));
+  const most = Math.max(...bars.map((bar) => bar.value));
   const heightOf = (value: number) => `${value === 0 ? 0 : Math.max(2, (value / most) * 100)}%`;
   const total = bars.reduce((sum, bar) => sum + bar.value, 0);
   return (
     <div class="bars-box" role="img" aria-label={`${label}: ${format(total)} in the last ${bars.length} hours`}>
-      <div class="bars-most">{format(most)}</div>
+      <div class="bars-most">{most > 0 ? format(most) : "nothing in this time"}</div>
       <div class="bars">
         {bars.map((bar, at) => (
           <div

@@ -24,26 +24,33 @@ export function sumOf(samples: Sample[], name: string, where: Record<string, str
     .reduce((sum, one) => sum + one.value, 0);
 }
 
-/** Return a quantile of a histogram, over all of its series; null where it has counted nothing. */
-export function quantile(
-  samples: Sample[],
-  name: string,
-  part: number,
-  where: Record<string, string> = {},
-): number | null {
-  const buckets = new Map<number, number>();
+/** How often each bound of a histogram was not exceeded. */
+export type Buckets = Map<number, number>;
+
+/** Return the buckets of a histogram, over all of its series. */
+export function readBuckets(samples: Sample[], name: string, where: Record<string, string> = {}): Buckets {
+  const buckets: Buckets = new Map();
   for (const one of samples) {
     if (one.name !== `${name}_bucket` || !Object.entries(where).every(([label, value]) => one.labels[label] === value))
       continue;
     const bound = one.labels["le"] === "+Inf" ? Infinity : Number(one.labels["le"]);
     buckets.set(bound, (buckets.get(bound) ?? 0) + one.value);
   }
-  const bounds = [...buckets.keys()].sort((a, b) => a - b);
+  return buckets;
+}
+
+/** Return what was counted between two looks at a histogram. */
+export function subtractBuckets(after: Buckets, before: Buckets): Buckets {
+  return new Map([...after].map(([bound, count]) => [bound, count - (before.get(bound) ?? 0)]));
+}
+
+/** Return a quantile of a histogram; null where it has counted nothing. */
+export function quantile(buckets: Buckets, part: number): number | null {
   const total = buckets.get(Infinity) ?? 0;
-  if (total === 0) return null;
+  if (total <= 0) return null;
   let below = 0;
   let from = 0;
-  for (const bound of bounds) {
+  for (const bound of [...buckets.keys()].sort((a, b) => a - b)) {
     const count = buckets.get(bound)!;
     if (count >= total * part) {
       if (bound === Infinity) return from;

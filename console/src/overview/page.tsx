@@ -1,16 +1,23 @@
 /** The overview: what is asked of the service, how it does, and what its engine can do. */
 import { useState } from "preact/hooks";
-import { askControl, askData, asFailure, getConfig, openControl } from "../api/http";
+import { askControl, askData, asFailure, getConfig } from "../api/http";
 import { session } from "../api/session";
-import type { Capabilities, Database, Health, Organization, UsageHour } from "../api/types";
+import type {
+  CapabilitiesAnswer,
+  DatabaseRecord,
+  Health,
+  OwnOrganization,
+  ProbeAnswer,
+  UsageRecord,
+} from "../api/types";
 import { database } from "../app/database";
 import { listAll } from "../manage/lists";
 import { Dialog } from "../parts/dialog";
-import { formatBytes, formatCount, formatMicros, plural } from "../parts/show";
+import { formatBytes, formatCount, formatMicros } from "../parts/show";
 import { FailureBox, Shown, useLoaded } from "../parts/states";
 import { useStore } from "../parts/store";
 import { type Bar, Bars } from "./bars";
-import { parseMetrics, quantile, type Sample, sumOf } from "./metrics";
+import { Installation } from "./installation";
 
 const HOURS = 24;
 const HOUR_MS = 3_600_000;
@@ -27,14 +34,20 @@ export function OverviewPage() {
       ) : (
         <p class="faint">Usage and sizes are shown to keys with the scope admin.</p>
       )}
-      {session.allows("operator") && <Installation />}
+      {session.allows("operator") ? (
+        <Installation />
+      ) : (
+        <p class="faint">Latency is shown to keys with the scope operator: the service counts it for all together.</p>
+      )}
       <Matrix />
     </div>
   );
 }
 
+type Seen = Omit<Health, "status"> & { status: Health["status"] | "unreachable" };
+
 /** Ask for health; a failing service answers too, with another status. */
-async function readHealth(base: string): Promise<Health> {
+async function readHealth(base: string): Promise<Seen> {
   try {
     const answer = await fetch(`${base}/health`, { cache: "no-store", credentials: "omit" });
     return (await answer.json()) as Health;
@@ -49,7 +62,7 @@ function HealthCards() {
     const [data, control, organization] = await Promise.all([
       readHealth(getConfig().data_url),
       readHealth(""),
-      askControl<Organization>("/v1/organization"),
+      askControl<OwnOrganization>("/v1/organization"),
     ]);
     return { data, control, organization };
   }, [from]);
@@ -69,7 +82,7 @@ function HealthCards() {
             <span class="card-number">{organization.name}</span>
             <span class="faint">
               {organization.tier},{" "}
-              {organization.limits?.rate.requests
+              {organization.limits.rate.requests
                 ? `${formatCount(organization.limits.rate.requests)} requests a minute`
                 : "no limit of requests"}
             </span>
@@ -80,7 +93,7 @@ function HealthCards() {
   );
 }
 
-function HealthCard({ title, health }: { title: string; health: Health }) {
+function HealthCard({ title, health }: { title: string; health: Seen }) {
   const tone = health.status === "ok" ? "good" : health.status === "degraded" ? "warn" : "bad";
   return (
     <div class="card">
@@ -98,9 +111,9 @@ function HealthCard({ title, health }: { title: string; health: Health }) {
 }
 
 function toBars(
-  items: UsageHour[],
-  of: (item: UsageHour) => number,
-  bad: (item: UsageHour) => number = () => 0,
+  items: UsageRecord[],
+  of: (item: UsageRecord) => number,
+  bad: (item: UsageRecord) => number = () => 0,
 ): Bar[] {
   const now = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
   return Array.from({ length: HOURS }, (_, index) => {
@@ -117,11 +130,11 @@ function toBars(
 function Usage() {
   const loaded = useLoaded(async () => {
     const [usage, databases, organization] = await Promise.all([
-      listAll<UsageHour>("/v1/usage"),
-      listAll<Database>("/v1/databases"),
-      askControl<Organization>("/v1/organization"),
+      listAll<UsageRecord>("/v1/usage"),
+      listAll<DatabaseRecord>("/v1/databases"),
+      askControl<OwnOrganization>("/v1/organization"),
     ]);
-    return { usage, databases, quota: organization.limits?.database_bytes ?? null };
+    return { usage, databases, quota: organization.limits.database_bytes ?? null };
   }, []);
   return (
     <Shown of={loaded} what="Reading the usage">
@@ -161,7 +174,7 @@ function Usage() {
                   />
                   <span class="faint">
                     {formatBytes(one.size_bytes)}
-                    {quota ? ` of ${formatBytes(quota)}` : ""}
+                    {quota ? ` of ${formatBytes(quota)}` : ", no quota"}
                   </span>
                 </li>
               ))}
@@ -173,62 +186,10 @@ function Usage() {
   );
 }
 
-/** Numbers of the whole installation since its start, for operators. */
-function Installation() {
-  const loaded = useLoaded(async () => parseMetrics(await (await openControl("/metrics")).text()), []);
-  return (
-    <section>
-      <h2>The installation since its start</h2>
-      <Shown of={loaded} what="Reading the metrics">
-        {(samples) => (
-          <div class="cards">
-            {listNumbers(samples).map(([title, number, note]) => (
-              <div class="card" key={title}>
-                <span class="faint">{title}</span>
-                <span class="card-number">{number}</span>
-                <span class="faint">{note}</span>
-              </div>
-            ))}
-          </div>
-        )}
-      </Shown>
-    </section>
-  );
-}
-
-function listNumbers(samples: Sample[]): [string, string, string][] {
-  const latency = (part: number) => {
-    const seconds = quantile(samples, "tuplegate_request_seconds", part, { plane: "data" });
-    return seconds === null ? "–" : formatMicros(seconds * 1e6);
-  };
-  const requests = sumOf(samples, "tuplegate_requests_total", { plane: "data" });
-  const workers = new Set(samples.map((one) => one.labels["worker"]).filter(Boolean)).size;
-  return [
-    ["Requests", formatCount(requests), "to the data plane"],
-    ["Errors", formatCount(sumOf(samples, "tuplegate_errors_total", { plane: "data" })), "also those with status 200"],
-    ["Latency, median", latency(0.5), `p95 ${latency(0.95)}, p99 ${latency(0.99)}`],
-    [
-      "Conflicts",
-      formatCount(sumOf(samples, "tuplegate_conflicts_total")),
-      `${formatCount(sumOf(samples, "tuplegate_retries_total"))} attempts begun again`,
-    ],
-    [
-      "Engine connections",
-      formatCount(sumOf(samples, "tuplegate_engine_connections", { state: "open" })),
-      `of ${formatCount(sumOf(samples, "tuplegate_engine_connections_max"))}`,
-    ],
-    [
-      "Running now",
-      formatCount(sumOf(samples, "tuplegate_requests_running", { plane: "data" })),
-      workers ? `requests, in ${plural(workers, "worker")}` : "requests",
-    ],
-  ];
-}
-
 function Matrix() {
   const from = useStore(database);
   const [probe, setProbe] = useState<string | null>(null);
-  const loaded = useLoaded(() => askData<Capabilities>("/capabilities", { database: from }), [from]);
+  const loaded = useLoaded(() => askData<CapabilitiesAnswer>("/capabilities", { database: from }), [from]);
   return (
     <section>
       <h2>What the engine can do</h2>
@@ -266,15 +227,9 @@ function Matrix() {
   );
 }
 
-interface ProbeRun {
-  title: string;
-  supported: boolean;
-  statements: { sql: string; rows: unknown[][]; error: unknown; exec_us: number }[];
-}
-
 function ProbeDialog({ name, onClose }: { name: string; onClose: () => void }) {
   const loaded = useLoaded(
-    () => askData<ProbeRun>(`/capabilities/${encodeURIComponent(name)}`, { database: database.value }),
+    () => askData<ProbeAnswer>(`/capabilities/${encodeURIComponent(name)}`, { database: database.value }),
     [name],
   );
   return (
@@ -292,7 +247,7 @@ function ProbeDialog({ name, onClose }: { name: string; onClose: () => void }) {
                     {formatMicros(one.exec_us)}
                     {one.error
                       ? `, ${JSON.stringify(one.error)}`
-                      : one.rows.length
+                      : one.rows?.length
                         ? `: ${JSON.stringify(one.rows)}`
                         : ""}
                   </span>

@@ -2,8 +2,6 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { asFailure, type Failure } from "../api/http";
-import { Store, useStore } from "./store";
-import { FailureBox } from "./states";
 
 interface DialogProps {
   title: string;
@@ -51,75 +49,6 @@ export function Dialog({ title, onClose, children, wide, closable = true, label 
         {children}
       </div>
     </dialog>
-  );
-}
-
-interface Confirmation {
-  title: string;
-  text: ComponentChildren;
-  action: string;
-  /** What has to be typed before it can be done. */
-  name?: string;
-  work: () => Promise<void>;
-}
-
-const asked = new Store<Confirmation | null>(null);
-
-/** Ask before something is destroyed; the work is done while the dialog is open and its failure is shown there. */
-export function confirm(confirmation: Confirmation): void {
-  asked.set(confirmation);
-}
-
-export function Confirmations() {
-  const confirmation = useStore(asked);
-  return (
-    confirmation && (
-      <ConfirmDialog key={confirmation.title} confirmation={confirmation} onClose={() => asked.set(null)} />
-    )
-  );
-}
-
-function ConfirmDialog({ confirmation, onClose }: { confirmation: Confirmation; onClose: () => void }) {
-  const [typed, setTyped] = useState("");
-  const { failure, isBusy, run } = useWork();
-  const isReady = !confirmation.name || typed === confirmation.name;
-  const submit = (event: Event) => {
-    event.preventDefault();
-    if (isReady)
-      void run(async () => {
-        await confirmation.work();
-        onClose();
-      });
-  };
-  return (
-    <Dialog title={confirmation.title} onClose={onClose}>
-      <form onSubmit={submit} class="form">
-        <div>{confirmation.text}</div>
-        {confirmation.name && (
-          <label class="field">
-            <span>
-              Type <b class="mono">{confirmation.name}</b> to confirm
-            </span>
-            <input
-              value={typed}
-              onInput={(event) => setTyped(event.currentTarget.value)}
-              autocomplete="off"
-              spellcheck={false}
-              autofocus
-            />
-          </label>
-        )}
-        {failure && <FailureBox failure={failure} />}
-        <footer class="form-foot">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="danger" disabled={!isReady || isBusy}>
-            {isBusy ? "Working…" : confirmation.action}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
   );
 }
 

@@ -1,6 +1,7 @@
 /** Saved queries and the history of those that ran, both of this browser. */
 import { useState } from "preact/hooks";
 import { Dialog } from "../parts/dialog";
+import { FormDialog, NameField } from "../parts/form";
 import { plural, Time } from "../parts/show";
 import { Empty } from "../parts/states";
 import { useStore } from "../parts/store";
@@ -82,32 +83,17 @@ export function Library({ kind, onClose, onOpen }: LibraryProps) {
 
 export function SaveDialog({ draft, onClose }: { draft: Draft; onClose: () => void }) {
   const [name, setName] = useState(/^Query \d+$/.test(draft.name) ? "" : draft.name);
-  const submit = (event: Event) => {
-    event.preventDefault();
-    const given = name.trim();
-    if (!given) return;
+  const given = name.trim();
+  const save = () => {
     saveQuery(given, draft.sql);
     changeDraft(draft.id, draft.sql, given);
     tell(`Saved as ${given}.`);
     onClose();
   };
   return (
-    <Dialog title="Save the query" onClose={onClose}>
-      <form class="form" onSubmit={submit}>
-        <label class="field">
-          <span>Name</span>
-          <input value={name} maxLength={100} onInput={(event) => setName(event.currentTarget.value)} autofocus />
-        </label>
-        <p class="faint">It is kept in this browser. One of the same name is replaced.</p>
-        <footer class="form-foot">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={!name.trim()}>
-            Save
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog title="Save the query" action="Save" isReady={given !== ""} onSubmit={save} onClose={onClose}>
+      <NameField value={name} onChange={setName} />
+      <p class="faint">It is kept in this browser. One of the same name is replaced.</p>
+    </FormDialog>
   );
 }

@@ -1,4 +1,5 @@
 /** Values for `$1`, `$2`, … */
+import { asJson } from "../api/json";
 import type { Value } from "../api/types";
 
 export interface Parameter {
@@ -12,14 +13,7 @@ const UNSET: Parameter = { text: "", isNull: false };
 export function readParameter(parameter: Parameter | undefined): Value {
   const { text, isNull } = parameter ?? UNSET;
   if (isNull) return null;
-  if (/^\s*[[{]/.test(text)) {
-    try {
-      return JSON.parse(text) as Value;
-    } catch {
-      return text;
-    }
-  }
-  return text;
+  return /^\s*[[{]/.test(text) ? asJson(text) : text;
 }
 
 interface ParametersProps {

@@ -1,5 +1,4 @@
 /** A plan of the engine, as EXPLAIN (FORMAT JSON) gives it, with what a reader looks for worked out. */
-import type { Value } from "../api/types";
 
 export interface PlanNode {
   id: number;
@@ -23,7 +22,7 @@ export interface PlanNode {
 }
 
 interface Json {
-  [name: string]: Value | undefined;
+  [name: string]: unknown;
 }
 
 const NOTES = [
@@ -39,7 +38,7 @@ const NOTES = [
   "Rows Removed by Filter",
 ];
 
-export function readPlan(value: Value): PlanNode {
+export function readPlan(value: unknown): PlanNode {
   const parsed = (typeof value === "string" ? JSON.parse(value) : value) as unknown as Json[];
   const top = parsed[0]!;
   let id = 0;
@@ -85,7 +84,7 @@ function describe(node: Json): string {
   return [relation ? `${relation}${alias}` : "", index].filter(Boolean).join(" ");
 }
 
-function text(value: Value): string {
+function text(value: unknown): string {
   return Array.isArray(value) ? value.map(String).join(", ") : String(value);
 }
 

@@ -135,6 +135,7 @@ function takeDone(result: Result, done: Done): void {
 const COMMITS = {
   two_phase: "Committed in two phases.",
   one_phase: "Committed.",
+  engine: "Committed by the engine, at once.",
   read_only: "It only read: there was nothing to commit.",
 };
 
@@ -142,12 +143,11 @@ const COMMITS = {
 export function runTogether(statements: Statement[]): Promise<Failure | null> {
   const made = statements.map((one, at) => makeResult(one.sql, `${at + 1}: ${titleOf(one.sql)}`));
   return run(made, async (all, signal) => {
-    const answer = await runTransaction(statements, database.value, signal);
+    const { answer, rows } = await runTransaction(statements, database.value, signal);
     answer.results.forEach((one, at) => {
       const result = all[at]!;
-      if (one.columns.length) result.rows = Rows.of(one.columns, one.types, one.rows);
+      if (one.columns.length) result.rows = Rows.of(one.columns, one.types, rows[at]!);
       result.affected = one.affected_rows;
-      result.notices = one.notices ?? [];
       result.timings = answer.timings;
       result.remark =
         COMMITS[answer.commit] + (one.truncated ? " Rows were cut: run the statement alone to get all." : "");

@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { FORMATS, type Format, guessTable, writeBlob, writeText } from "../grid/files";
 import { Grid, type Place, type Sorting } from "../grid/grid";
 import type { Rows } from "../grid/rows";
-import { csvLine, insertStatement, rowObject, valueText } from "../grid/values";
+import { csvLine, insertStatement, rowJson, valueText } from "../grid/values";
 import { type View, useView } from "../grid/view";
 import { Viewer } from "../grid/viewer";
 import { Lazy } from "../parts/lazy";
@@ -163,7 +163,7 @@ function CopyMenu({ rows, count, at, active, sql }: Shown & { active: Place | nu
         {
           title: "Row as JSON",
           isOff: !place,
-          run: () => void copyText(JSON.stringify(rowObject(rows.columns, row()), null, 2), "Row copied"),
+          run: () => void copyText(rowJson(rows.columns, row(), true), "Row copied"),
         },
         {
           title: "Row as INSERT",

@@ -1,27 +1,13 @@
 /** The live schema: tables with their columns, foreign keys and the names of functions. */
 import { asFailure, askData, type Failure } from "../api/http";
 import { session } from "../api/session";
+import type { ColumnBody, TableBody } from "../api/types";
 import { database } from "../app/database";
 import { Store } from "../parts/store";
 import { querySmall } from "../api/query";
 
-export interface Column {
-  name: string;
-  type: string;
-  nullable: boolean;
-  default: string | null;
-  primary_key: boolean;
-}
-
-export interface Table {
-  schema: string;
-  name: string;
-  kind: "table" | "view" | "materialized view" | "partitioned table" | "foreign table";
-  columns: Column[];
-  row_estimate: number | null;
-  size_bytes: number | null;
-  locked: boolean;
-}
+export type Column = ColumnBody;
+export type Table = TableBody;
 
 export interface ForeignKey {
   name: string;
