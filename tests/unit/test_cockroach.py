@@ -1,8 +1,13 @@
 """The parts of the adapter for CockroachDB that need no cluster: its words, its kinds of statements, its records."""
 
+import asyncio
+from typing import cast
+
 import pytest
 
+from tuplegate.engine.cockroach.connector import ServiceSession
 from tuplegate.engine.cockroach.failures import find_position, refine
+from tuplegate.engine.cockroach.own import installing
 from tuplegate.engine.cockroach.own.probes import is_here
 from tuplegate.engine.cockroach.query.rules import Kind, check_room, find_kind, refuse_copy
 from tuplegate.engine.cockroach.transaction.records import Records, database_secret, new_number, number_of
@@ -12,6 +17,7 @@ from tuplegate.engine.port import (
     Conflict,
     CopyRefused,
     MultipleStatements,
+    NotInTime,
     Outcome,
     ParameterMismatch,
     ParseFailed,
@@ -137,3 +143,32 @@ def test_records_are_those_of_one_database() -> None:
 def test_an_address_of_this_machine() -> None:
     assert all(map(is_here, ("", "localhost", "127.0.0.1", "::1", "/tmp")))
     assert not any(map(is_here, ("10.0.0.1", "db.example.com", "0.0.0.0")))
+
+
+class _Names:
+    """Answers as the table of held names does. `is_free`: nobody else holds the name."""
+
+    def __init__(self, *, is_free: bool) -> None:
+        self._is_free = is_free
+
+    async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
+        return [("1",)] if self._is_free else []
+
+
+def _prepare(monkeypatch: pytest.MonkeyPatch, *, is_free: bool, lasts_s: float) -> None:
+    monkeypatch.setattr(installing, "_WAIT_S", 0.05)
+
+    async def prepare() -> None:
+        async with installing.hold_installation(cast(ServiceSession, _Names(is_free=is_free))):
+            await asyncio.sleep(lasts_s)
+
+    asyncio.run(prepare())
+
+
+def test_a_preparation_may_take_longer_than_others_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    _prepare(monkeypatch, is_free=True, lasts_s=0.2)
+
+
+def test_who_waits_too_long_for_a_preparation_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotInTime, match="another service process prepares"):
+        _prepare(monkeypatch, is_free=False, lasts_s=0)

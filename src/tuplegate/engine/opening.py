@@ -164,7 +164,6 @@ class _ReachedCockroach:
         )
         made = CockroachSettings(
             conninfo=self._login.conninfo,
-            installation=installation,
             secret=secret,
             worker=self._share.worker,
             connections_max=connections,

@@ -118,14 +118,6 @@ class ServiceSession:
         try:
             check(results)
         except StatementFailed as failure:
-            print(
-                "SQLFAIL",
-                refine(failure).sqlstate,
-                refine(failure),
-                failure.hint,
-                [c.sql.decode()[:600] for c in commands],
-                flush=True,
-            )
             raise _explain(refine(failure), len(results) - (2 if atomic else 1), len(statements)) from failure
         return results
 

@@ -13,11 +13,12 @@ from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
 from tuplegate.engine.libpq.connection import Connection, ConnectionLost
 from tuplegate.engine.libpq.logins import add_settings, as_role, derive_password, where
 from tuplegate.engine.libpq.quoting import quote, quote_text
-from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, StatementFailed, Weakness
+from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, NotInTime, StatementFailed, Weakness
 
 _NO_RIGHT: Final = "42501"
 _CONNECTIONS_FREE: Final = 1_000
 _WAIT_S: Final = 60.0
+_LOOK_S: Final = 0.2
 _CONNECT_S: Final = 10.0
 _FIRST_DATABASE: Final = "defaultdb"
 _PREPARING: Final = "installation"
@@ -74,7 +75,7 @@ class CockroachOwner:
             if not locked:
                 yield session
                 return
-            async with _hold_installation(session):
+            async with hold_installation(session):
                 yield session
 
     @asynccontextmanager
@@ -115,18 +116,22 @@ class CockroachOwner:
 
 
 @asynccontextmanager
-async def _hold_installation(session: ServiceSession) -> AsyncIterator[None]:
-    """Keep other service processes from preparing meanwhile. Waits for one that does, at most for a minute."""
+async def hold_installation(session: ServiceSession) -> AsyncIterator[None]:
+    """Keep other service processes from preparing meanwhile. Waits for one that does, at most for a minute: raises
+    NotInTime. The preparation itself may take as long as it needs."""
     names = locks.Locks(session)
-    renewing = asyncio.get_running_loop().create_task(names.renew())
+    loop = asyncio.get_running_loop()
+    renewing = loop.create_task(names.renew())
+    until = loop.time() + _WAIT_S
     try:
-        async with asyncio.timeout(_WAIT_S):
-            while True:
-                async with names.hold(_PREPARING) as free:
-                    if free:
-                        yield
-                        return
-                await asyncio.sleep(0.2)
+        while True:
+            async with names.hold(_PREPARING) as free:
+                if free:
+                    yield
+                    return
+            if loop.time() > until:
+                raise NotInTime(f"another service process prepares it, for longer than {_WAIT_S:g} s", sqlstate=None)
+            await asyncio.sleep(_LOOK_S)
     finally:
         renewing.cancel()
 
