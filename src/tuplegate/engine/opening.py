@@ -174,7 +174,7 @@ class _ReachedCockroach:
             stocks=self._share.stocks,
             weaknesses=self._shared.weaknesses,
         )
-        async with open_cockroach(made, self.databases(secret)) as engine:
+        async with open_cockroach(made, self._connector, self.databases(secret)) as engine:
             yield engine
 
 

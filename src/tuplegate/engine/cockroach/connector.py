@@ -7,6 +7,7 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
+from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
 from tuplegate.engine.libpq.failures import check
@@ -23,6 +24,7 @@ SESSION_SETTINGS: Final = {
     "intervalstyle": "postgres",
     "extra_float_digits": "1",
     "bytea_output": "hex",
+    "default_transaction_isolation": "serializable",
     # A column that is called int or serial is as on PostgreSQL: 4 bytes, with small numbers one after the other.
     "default_int_size": "4",
     "serial_normalization": "sql_sequence",
@@ -32,6 +34,7 @@ SESSION_SETTINGS: Final = {
 _LOCKED: Final = "55P03"
 _APPLICATION: Final = "tuplegate-service"
 _ATTEMPTS_MAX: Final = 20
+_LOSSES_MAX: Final = 3
 _ANSWER_S: Final = 30.0
 """The engine does not end what waits for a quorum, so the service's own clock does."""
 
@@ -41,18 +44,25 @@ ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
 
 
 class Connector:
-    """Opens connections of the role in `conninfo`."""
+    """Opens connections of the role in `conninfo`, to the nodes that it names."""
 
     def __init__(self, conninfo: str, timeout_s: float = 10.0) -> None:
         self.conninfo = conninfo
         self.metadata = find_database_name(conninfo) or METADATA_DATABASE
+        self.nodes = Nodes(conninfo)
         self._timeout_s = timeout_s
 
     async def connect(self, database: str, conninfo: str | None = None) -> Connection:
+        """Raises ConnectionLost."""
         name = self.metadata if database == METADATA_DATABASE else database
-        settings = {**SESSION_SETTINGS, "search_path": "public"}
-        made = add_settings(conninfo or self.conninfo, name, settings, _APPLICATION)
-        return await Connection.open(f"{made} load_balance_hosts=random", self._timeout_s)
+        return await self.nodes.open(Connection, self._add_settings(conninfo or self.conninfo, name), self._timeout_s)
+
+    async def watch_nodes(self) -> None:
+        """Look after the nodes for as long as it runs."""
+        await self.nodes.watch(self._add_settings(self.conninfo, self.metadata))
+
+    def _add_settings(self, conninfo: str, database: str) -> str:
+        return add_settings(conninfo, database, {**SESSION_SETTINGS, "search_path": "public"}, _APPLICATION)
 
 
 Questions = Sequence[tuple[str, Sequence[str | None]]]
@@ -97,6 +107,11 @@ class ServiceSession:
             except StatementFailed as failure:
                 if failure.statement is None or not self._untold.learn(statements[failure.statement][0], failure):
                     raise
+            except EngineLost:
+                # What only reads is asked of another node.
+                if attempt >= _LOSSES_MAX or not all(_is_reading(sql) for sql, _ in statements):
+                    raise
+                attempt += 1
 
     async def _run(self, statements: Questions, *, atomic: bool) -> list[PGresult]:
         connection = await self._connected()
@@ -123,6 +138,10 @@ class ServiceSession:
 
     async def _connected(self) -> Connection:
         async with self._opening:
+            if self._connection is not None and self._connector.nodes.is_left(self._connection):
+                # Others may still wait for an answer on it.
+                asyncio.get_running_loop().call_later(self._answer_s, self._connection.close)
+                self._connection = None
             if self._connection is None or self._connection.closed:
                 try:
                     self._connection = await self._connector.connect(self._database)
@@ -139,6 +158,10 @@ class ServiceSession:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+
+
+def _is_reading(sql: str) -> bool:
+    return sql.lstrip()[:6].upper() in ("SELECT", "SHOW")
 
 
 def _explain(failure: StatementFailed, index: int, count: int) -> EngineFailure:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.own import locks
 from tuplegate.engine.cockroach.own.probes import find_problems
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
@@ -221,10 +222,11 @@ _NAMES: Final = Weakness(
 
 async def find_cluster(conninfo: str) -> "CockroachOwner | None":
     """Return the cluster at the address; None where there is something else, or nothing that lets anybody in."""
+    nodes = Nodes(conninfo)
     for database in ("postgres", "template1", Connector(conninfo).metadata):
         made = add_settings(conninfo, database, {}, "tuplegate-service")
         try:
-            connection = await Connection.open(made, _CONNECT_S)
+            connection = await nodes.open(Connection, made, _CONNECT_S)
         except ConnectionLost:
             continue
         try:

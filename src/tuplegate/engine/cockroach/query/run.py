@@ -19,6 +19,10 @@ class Why(Enum):
     LEFT = "its client has left"
 
 
+class NodeLost(port.EngineUnavailable):
+    """The connection was lost before anything can have been applied: it may be tried on another one."""
+
+
 class Run:
     """A statement or a transaction on a connection. `deadline` is on the loop's clock.
 
@@ -84,7 +88,7 @@ class Run:
         """Say what a lost connection means where nothing can have been applied."""
         if self.ended is not None:
             return self.explain_end()
-        return port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
+        return NodeLost("the connection to the engine was lost; nothing was applied")
 
 
 UNKNOWN: Final = "the engine did not say what became of the statement; it may or may not have been applied"
