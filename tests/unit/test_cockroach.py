@@ -1,14 +1,14 @@
 """The parts of the adapter for CockroachDB that need no cluster: its words, its kinds of statements, its records."""
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from tuplegate.engine.cockroach.connector import ServiceSession
 from tuplegate.engine.cockroach.failures import find_position, refine
 from tuplegate.engine.cockroach.own import installing
-from tuplegate.engine.cockroach.own.probes import is_here
+from tuplegate.engine.cockroach.own.probes import find_problems, is_here
 from tuplegate.engine.cockroach.query.rules import Kind, check_room, find_kind, refuse_copy
 from tuplegate.engine.cockroach.transaction.records import Records, database_secret, new_number, number_of
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
@@ -172,3 +172,56 @@ def test_a_preparation_may_take_longer_than_others_wait_for_it(monkeypatch: pyte
 def test_who_waits_too_long_for_a_preparation_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotInTime, match="another service process prepares"):
         _prepare(monkeypatch, is_free=False, lasts_s=0)
+
+
+class _Cluster:
+    """Answers what is asked before a cluster is used; some of it in another way than a cluster that will do."""
+
+    def __init__(self, *, is_admin: bool = True, isolation: str = "serializable", lacks: str = "nothing") -> None:
+        self._is_admin = is_admin
+        self._isolation = isolation
+        self._lacks = lacks
+
+    async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
+        if self._lacks in sql:
+            raise StatementFailed("unrecognized", sqlstate="42704")
+        if "is_admin" in sql:
+            return [("t" if self._is_admin else "f",)]
+        return [(self._isolation if "isolation" in sql else "1",)]
+
+
+def _find_problems(conninfo: str = "host=127.0.0.1", *, is_secure: bool = False, **cluster: Any) -> list[str]:
+    session = cast(ServiceSession, _Cluster(**cluster))
+    return asyncio.run(find_problems(session, conninfo, is_secure=is_secure))
+
+
+def test_a_cluster_that_will_do() -> None:
+    assert _find_problems() == []
+    assert _find_problems("host=a,b,c", is_secure=True) == []
+    assert _find_problems("host=db.example hostaddr=127.0.0.1") == [], "its address counts"
+
+
+@pytest.mark.parametrize("conninfo", ["host=db.example", "host=127.0.0.1,10.0.0.2", "host=localhost hostaddr=10.0.0.2"])
+def test_an_insecure_cluster_over_a_network(conninfo: str) -> None:
+    [problem] = _find_problems(conninfo)
+    assert "--insecure" in problem
+    assert "sslmode=verify-full" in problem, "how to mend it"
+
+
+def test_a_role_with_too_few_rights() -> None:
+    """What it is not shown for lack of rights is not told of the version."""
+    [problem] = _find_problems(is_admin=False, lacks="crdb_internal.cluster_sessions")
+    assert "GRANT admin TO" in problem
+
+
+@pytest.mark.parametrize("lacks", ["default_int_size", "serial_normalization", "cluster_sessions", "unique_rowid"])
+def test_a_version_that_lacks_something(lacks: str) -> None:
+    [problem] = _find_problems(lacks=lacks)
+    assert lacks in problem
+    assert "use a newer one" in problem
+
+
+def test_a_cluster_whose_transactions_are_not_serializable() -> None:
+    [problem] = _find_problems(isolation="read committed")
+    assert "read committed" in problem
+    assert "use a newer one" in problem
