@@ -28,7 +28,10 @@ PAUSE_S = 0.2
 
 _FEWEST_REPLICAS = "SELECT min(array_length(replicas, 1)) FROM crdb_internal.ranges_no_leases"
 _LIVE = "SELECT count(*) FROM crdb_internal.gossip_nodes WHERE is_live"
-_LEASEHOLDER = "SELECT lease_holder FROM crdb_internal.ranges WHERE table_name = %s ORDER BY range_id LIMIT 1"
+_LEASEHOLDER = """
+SELECT crdb_internal.lease_holder(start_key) FROM
+ (SELECT start_key FROM crdb_internal.ranges_no_leases WHERE table_name = %s ORDER BY range_id LIMIT 1)
+"""
 
 
 class NotInTime(Exception):
