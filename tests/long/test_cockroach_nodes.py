@@ -3,6 +3,7 @@
 Needs the program, by `TUPLEGATE_TEST_COCKROACH`.
 """
 
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import httpx
 import pytest
 
 from tests.cockroach_cluster import PROGRAM, CockroachCluster, CockroachNode
-from tests.faults import eventually
+from tests.faults import definite, eventually
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 pytestmark = [
@@ -20,6 +21,8 @@ pytestmark = [
 ]
 BACK_S = 120.0
 TOGETHER = 12
+LATE_S = 24.0
+"""Nobody waits that much longer than its time limit."""
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +120,42 @@ def test_nobody_notices_that_a_node_drains(cluster: CockroachCluster, behind: Se
             answers = _ask_together(behind, "select 1")
             assert [answer.text for answer in answers if answer.status_code != 200] == []
     eventually(lambda: _is_spread(cluster, behind), BACK_S)
+
+
+def test_without_a_quorum_everybody_is_answered_and_learns_the_outcome_later(
+    cluster: CockroachCluster, behind: Service
+) -> None:
+    """No time limit of the engine's own ends anything then."""
+    eventually(lambda: _is_spread(cluster, behind), BACK_S)
+    chosen = [f"txn_{secrets.token_hex(12)}" for _ in range(4)]
+
+    def write(id: str) -> int:
+        body = {"statements": [f"insert into counted values ({int(id[4:11], 16)})"], "timeout_ms": 2000}
+        with behind.client() as client:
+            client.timeout = httpx.Timeout(LATE_S)
+            return client.post("/v1/transaction", json=body, headers={"Tuplegate-Transaction-Id": id}).status_code
+
+    def query(number: int) -> int:
+        with behind.client() as client:
+            client.timeout = httpx.Timeout(LATE_S)
+            return Sql(client).answer(f"insert into counted values (-{number})", timeout_ms=2000).status_code
+
+    for node in cluster.nodes[1:]:
+        node.freeze()
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            answers = [*threads.map(write, chosen), *threads.map(query, range(1, 5))]
+    finally:
+        for node in cluster.nodes[1:]:
+            node.thaw()
+    assert set(answers) <= {200, 503}, answers
+    cluster.wait_whole()
+    eventually(lambda: _serves_all(behind), BACK_S)
+    with behind.client() as client:
+        for id in chosen:
+            state = definite(client, id)
+            found = Sql(client).rows(f"select n from counted where n = {int(id[4:11], 16)}")
+            assert len(found) == (state == "committed"), (id, state)
 
 
 def test_a_service_starts_while_a_node_is_frozen(cluster: CockroachCluster, behind: Service) -> None:

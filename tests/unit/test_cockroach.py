@@ -6,9 +6,10 @@ from typing import Any, cast
 import pytest
 
 from tuplegate.engine.cockroach.connector import ServiceSession
-from tuplegate.engine.cockroach.failures import find_position, refine
+from tuplegate.engine.cockroach.failures import find_position, is_node_failure, refine
 from tuplegate.engine.cockroach.own import installing
 from tuplegate.engine.cockroach.own.probes import find_problems, is_here
+from tuplegate.engine.cockroach.query.committing import explain_commit
 from tuplegate.engine.cockroach.query.rules import Kind, check_room, find_kind, refuse_copy
 from tuplegate.engine.cockroach.transaction.records import Records, database_secret, new_number, number_of
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
@@ -19,6 +20,7 @@ from tuplegate.engine.port import (
     MultipleStatements,
     NotInTime,
     Outcome,
+    OutcomeUnknown,
     ParameterMismatch,
     ParseFailed,
     Statement,
@@ -143,6 +145,29 @@ def test_records_are_those_of_one_database() -> None:
 def test_an_address_of_this_machine() -> None:
     assert all(map(is_here, ("", "localhost", "127.0.0.1", "::1", "/tmp")))
     assert not any(map(is_here, ("10.0.0.1", "db.example.com", "0.0.0.0")))
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "message"),
+    [
+        ("58C01", "inbox communication error: rpc error: code = Canceled desc = context canceled"),
+        ("58C00", "replica unavailable: (n1,s1):1 unable to serve request to r113"),
+        ("XXUUU", "rpc error: code = Unavailable desc = error reading from server: connection reset by peer"),
+        ("XXUUU", "breaker open"),
+    ],
+)
+def test_a_node_that_did_not_reach_another_says_nothing_of_a_statement(sqlstate: str, message: str) -> None:
+    """In a commit nobody knows what became of it, elsewhere nothing was applied."""
+    failure = StatementFailed(message, sqlstate=sqlstate)
+    assert is_node_failure(failure)
+    assert isinstance(explain_commit(failure), OutcomeUnknown)
+
+
+def test_other_failures_are_of_the_statement() -> None:
+    for sqlstate, message in (("XXUUU", "unknown function: breaker()"), ("23505", "duplicate: rpc error"), (None, "")):
+        failure = StatementFailed(message, sqlstate=sqlstate)
+        assert not is_node_failure(failure)
+        assert explain_commit(failure) is failure
 
 
 class _Names:

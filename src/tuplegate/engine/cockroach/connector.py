@@ -6,7 +6,7 @@ from typing import Final
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
 from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
@@ -166,7 +166,7 @@ def _is_reading(sql: str) -> bool:
 
 def _explain(failure: StatementFailed, index: int, count: int) -> EngineFailure:
     """Return the failure with the index of its statement, or what else it means."""
-    if failure.sqlstate == AMBIGUOUS:
+    if failure.sqlstate == AMBIGUOUS or is_node_failure(failure):
         return EngineLost(f"the engine does not know what became of it: {failure.message}")
     if failure.sqlstate in (_LOCKED, CANCELLED):
         return NotInTime(failure.message, sqlstate=failure.sqlstate)

@@ -16,8 +16,9 @@ from tuplegate.metrics.cells import observe
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
 _TURN_S: Final = 0.1
-_LOSSES_MAX: Final = 3
+_LOSSES_MAX: Final = 5
 """How often a connection may be lost before its request is told so."""
+_LOSS_PAUSE_S: Final = 0.2
 _NO_JSON: Final = "could not parse JSON"
 """What the engine says of a string that was sent as it is, and had to be JSON."""
 
@@ -83,8 +84,11 @@ class Attempts:
                 except NodeLost:
                     # Another node may answer. Where it is the only one, nobody gets a connection.
                     losses += 1
-                    if losses > _LOSSES_MAX or self._time() > run.deadline:
+                    pause = _LOSS_PAUSE_S * (losses - 1)
+                    if losses > _LOSSES_MAX or self._time() + pause > run.deadline:
                         raise
+                    if pause:
+                        await asyncio.sleep(pause)
                 except port.StatementFailed as failure:
                     failure.attempts = attempt
                     observe(measures.seconds, failure.exec_us * 1000)

@@ -46,6 +46,11 @@ class Run:
         self.decides = False
         self._timer = asyncio.get_running_loop().call_at(self.deadline, self.end, Why.TIME)
 
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until its deadline, or none."""
+        return max(0.0, self.deadline - asyncio.get_running_loop().time())
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -91,4 +96,5 @@ class Run:
         return NodeLost("the connection to the engine was lost; nothing was applied")
 
 
+UNREACHED: Final = "a node of the engine did not reach another one; nothing was applied"
 UNKNOWN: Final = "the engine did not say what became of the statement; it may or may not have been applied"
