@@ -1,5 +1,5 @@
 # make serve | test | test-long | test-extended | check | compile | console | console-picture | bench | bench-peers | bench-growth | bench-tenancy | bench-import
-# | bench-move | bench-processes | bench-profile | torture | attack | failover | install
+# | bench-move | bench-processes | bench-cockroach | bench-profile | torture | attack | failover | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILED := build/compiled
 IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve compile console console-picture try-console test test-long test-extended check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-processes bench-profile torture attack failover clean requirements requirements-peers
+.PHONY: install install-dev serve compile console console-picture try-console test test-long test-extended check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-processes bench-cockroach bench-profile torture attack failover clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -119,6 +119,10 @@ bench-move: $(COMPILED)/stamp
 bench-processes: $(COMPILED)/stamp
 	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.processes
 
+# On one node of CockroachDB: make bench-cockroach ARGS="--engine-binary /path/to/cockroach".
+bench-cockroach: $(COMPILED)/stamp
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.cockroach $(ARGS)
+
 # Pins the peers that come from PyPI. Needs `uv` on the path.
 requirements-peers:
 	for peer in datasette fastapi; do \
@@ -126,7 +130,8 @@ requirements-peers:
 	    --no-header --upgrade bench/peers/packages/$$peer/requirements.in -o bench/peers/packages/$$peer/requirements.txt; \
 	done
 
-# A long run with faults: make torture ARGS="--transactions 200000 --seed 7"; --help shows the rest.
+# A long run with faults: make torture ARGS="--transactions 200000 --seed 7"; --help shows the rest. With
+# --engine-binary /path/to/cockroach it is one on a cluster of CockroachDB.
 torture: $(VENV)/dev.stamp
 	$(BIN)/python -m torture $(ARGS)
 

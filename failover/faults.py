@@ -4,18 +4,13 @@ A fault begins with a whole cluster and returns when what it has stopped runs ag
 it too, as whoever looks after a machine would. It does not wait until the cluster is whole.
 """
 
-import math
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from random import Random
 
-from tests.service import Service, new_data_dir, start_service
-
-from failover.cluster import Cluster, Node, NotInTime
-from failover.timeline import Span
+from failover.cluster import Cluster, Node
+from failover.service_nodes import ServiceNodes
 
 CUT_S = 8.0
 """How long commits wait for a standby: longer than the time limit of the workload's requests."""
@@ -23,7 +18,6 @@ CUT_LONG_S = 60.0
 """Longer than the service asks for the outcome of a transaction."""
 FROZEN_S = 3.0
 """How long a former leader stays stopped after another was promoted."""
-START_S = 60.0
 START_FROZEN_S = 15.0
 """How long a node is tried to be started while a host of its URL stands still."""
 NODE_S = 3.0
@@ -31,54 +25,10 @@ NODE_S = 3.0
 
 
 @dataclass
-class Stage:
-    """What a fault works on. `down` tells when which service node was dead."""
+class Stage(ServiceNodes):
+    """The cluster and the service nodes that a fault works on."""
 
-    cluster: Cluster
-    services: list[Service]
-    rng: Random
-    flags: list[tuple[str, ...]] = field(default_factory=list)
-    environments: list[dict[str, str]] = field(default_factory=list)
-    down: list[list[Span]] = field(default_factory=list)
-    failed_starts: list[str] = field(default_factory=list)
-    """Starts of a service node that did not succeed although the cluster had a leader."""
-
-    def add_node(self, *flags: str, env: dict[str, str]) -> None:
-        """Starts a new service node; all have the key that the first one made."""
-        self.flags.append(flags)
-        self.environments.append(env)
-        self.down.append([])
-        service = self._start(len(self.services), new_data_dir(), START_S)
-        if service is None:
-            raise NotInTime(f"a service node did not start within {START_S:g} s: {self.failed_starts[-1]}")
-        service.key = service.key or self.services[0].key
-        self.services.append(service)
-
-    def kill_node(self) -> int:
-        """Kills one of the service nodes with all of its processes; returns its number."""
-        number = self.rng.randrange(len(self.services))
-        self.down[number].append(Span(time.monotonic(), math.inf))
-        self.services[number].kill()
-        return number
-
-    def start_node(self, number: int, seconds: float = START_S) -> bool:
-        """Starts it again, at the same addresses; whether it did within the time."""
-        service = self.services[number]
-        started = self._start(number, service.data_dir, seconds)
-        if started is not None:
-            service.process = started.process
-            self.down[number][-1] = Span(self.down[number][-1].began, time.monotonic())
-        return started is not None
-
-    def _start(self, number: int, data_dir: Path, seconds: float) -> Service | None:
-        """Tries until it starts, as whoever looks after a service would."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            try:
-                return start_service(data_dir, *self.flags[number], env=self.environments[number])
-            except AssertionError as exc:
-                self.failed_starts.append(f"node {number} did not start: {str(exc).splitlines()[-1]}")
-        return None
+    cluster: Cluster = field(kw_only=True)
 
 
 @dataclass(frozen=True)

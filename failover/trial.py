@@ -97,7 +97,7 @@ def run(trial: Trial, say: Say) -> Verdict:
 def running_services(cluster: Cluster, seed: int, url_options: str = "") -> Iterator[Stage]:
     """The service nodes, each with another host first in its URL."""
     more = f"&{url_options}" if url_options else ""
-    stage = Stage(cluster, [], Random(f"{seed}-faults"))
+    stage = Stage([], Random(f"{seed}-faults"), cluster=cluster)
     try:
         for number in range(SERVICES):
             flags = ("--data-port", str(free_port()), "--engine-connections-max", "60")

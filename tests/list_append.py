@@ -63,7 +63,7 @@ def statements_of(table: str, op: Op, rng: random.Random) -> list[Statement]:
     if rng.random() < 0.5:
         return [upsert_of(table, op)]
     row = [key, f"n{key}", str(op.value)]
-    absent = f"not exists (select from {table} where k = $1)"
+    absent = f"not exists (select 1 from {table} where k = $1)"
     return [
         {"sql": f"update {table} set v = v || ',' || $2 where k = $1", "params": [key, str(op.value)]},
         {"sql": f"insert into {table} select $1::int, $2::text, $3::text where {absent}", "params": row},
@@ -191,6 +191,8 @@ class ListAppend:
     """The share that is sent statement by statement, as a transaction that stays open meanwhile."""
     history: list[Transaction] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    """How often which code said that nothing was applied."""
     wrong: list[str] = field(default_factory=list)
     """Answers that no fault can excuse."""
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -308,6 +310,7 @@ class _Client:
     async def _given_up(self, failed: Transaction, opened: str, status: int, answer: dict[str, Any]) -> Transaction:
         """The same with its outcome, which is settled before."""
         error = answer["error"]
+        self._workload.refusals[error["code"]] += 1
         told = (*_REFUSALS, "transaction_aborted", "transaction_expired", "outcome_unknown")
         if error["code"] not in told and error["sqlstate"] not in ("23505", "25P02"):
             self._workload.wrong.append(f"{status}: {answer}")
@@ -388,6 +391,7 @@ class _Client:
         return Transaction(id, Outcome.INFO, (op,), began)
 
     def _judge(self, status: int, answer: dict[str, Any]) -> None:
+        self._workload.refusals[answer["error"]["code"]] += 1
         # Two that insert the same key without having looked for it first: the engine may say so in these words.
         if answer["error"]["code"] not in _REFUSALS and answer["error"]["sqlstate"] != "23505":
             self._workload.wrong.append(f"{status}: {answer}")

@@ -1,6 +1,7 @@
 """`make torture`: transactions through HTTP while the service is harmed, and a verdict on their whole history.
 
     make torture ARGS="--transactions 200000 --seed 7 --fault-every 500"
+    make torture ARGS="--engine-binary /path/to/cockroach --transactions 50000 --seed 7"
 
 The seed decides what every client sends and which faults come after how many transactions; how the clients interleave
 is the machine's own. Progress goes to stderr, the verdict to stdout; the exit code is 1 where anything is wrong.
@@ -19,11 +20,15 @@ from tests.histories import check
 from tests.list_append import ListAppend, create_table, final_lists, save_history
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
+from torture.cluster_run import FAULTS, ClusterRun
+from torture.cluster_run import run as run_on_cluster
+
 TABLE = "torture"
 CHOSEN_IDS = 0.3
 FAULTY = ("Traceback", "unexpected failure", "a background task failed", "the worker stands still")
 """What a service logs only where it has a fault of its own, whatever is done to it."""
 REPORT_S = 5.0
+CHARACTERS_MAX = 1000
 WAITING_S = 20.0
 """Who has been at one transaction for longer is named."""
 STILL_S = 180.0
@@ -34,17 +39,35 @@ def main() -> int:
     arguments = _arguments()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(2**32)
     _say(f"seed {seed}: {arguments.transactions:,} transactions, {arguments.clients} clients")
+    wrong = _torture_cluster(arguments, seed) if arguments.engine_binary else _torture_bundled(arguments, seed)
+    for line in wrong[:20]:
+        print(line[:CHARACTERS_MAX])
+    print(f"seed {seed}: {f'{len(wrong)} WRONG' if wrong else 'nothing wrong'}")
+    return 1 if wrong else 0
+
+
+def _torture_cluster(arguments: argparse.Namespace, seed: int) -> list[str]:
+    started = time.monotonic()
+    asked = ClusterRun(
+        arguments.engine_binary,
+        seed,
+        arguments.transactions,
+        arguments.clients,
+        tuple(arguments.faults),
+        arguments.fault_every,
+        arguments.seconds,
+    )
+    return run_on_cluster(asked, lambda text: _say(f"{time.monotonic() - started:6.1f} {text}"))
+
+
+def _torture_bundled(arguments: argparse.Namespace, seed: int) -> list[str]:
     data_dir = new_data_dir()
     service = start_service(data_dir, "--workers", str(arguments.workers))
     try:
-        wrong = _torture(service, arguments, seed)
+        return _torture(service, arguments, seed)
     finally:
         service.stop()
         remove(data_dir)
-    for line in wrong[:20]:
-        print(line)
-    print(f"seed {seed}: {f'{len(wrong)} WRONG' if wrong else 'nothing wrong'}")
-    return 1 if wrong else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -58,10 +81,20 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--fault-every", type=int, default=500, help="transactions between two faults, on average")
     parser.add_argument(
-        "--faults", nargs="*", metavar="FAULT", default=list(KINDS), help=f"some of: {', '.join(KINDS)}; or none"
+        "--engine-binary", type=Path, help="the program of CockroachDB: three nodes of it, behind two of the service"
+    )
+    parser.add_argument("--seconds", type=float, default=86400, help="on CockroachDB: none is begun after that time")
+    parser.add_argument(
+        "--faults",
+        nargs="*",
+        metavar="FAULT",
+        help=f"some of: {', '.join(KINDS)}; on CockroachDB of: {', '.join(FAULTS)}; or none",
     )
     arguments = parser.parse_args()
-    unknown = [kind for kind in arguments.faults if kind not in KINDS]
+    kinds = list(FAULTS if arguments.engine_binary else KINDS)
+    if arguments.faults is None:
+        arguments.faults = kinds
+    unknown = [kind for kind in arguments.faults if kind not in kinds]
     if unknown:
         parser.error(f"no such fault: {', '.join(unknown)}")
     return arguments

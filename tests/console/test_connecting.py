@@ -1,4 +1,4 @@
-"""The snippets of the page Connect run as they are shown. tests/long has those of Neon's driver."""
+"""The snippets of the page Connect run as they are shown. tests/extended has those of Neon's driver."""
 
 import shutil
 import signal

@@ -1,9 +1,15 @@
 """The parts of the adapter for CockroachDB that need no cluster: its words, its kinds of statements, its records."""
 
+import asyncio
+from typing import Any, cast
+
 import pytest
 
-from tuplegate.engine.cockroach.failures import find_position, refine
-from tuplegate.engine.cockroach.own.probes import is_here
+from tuplegate.engine.cockroach.connector import ServiceSession
+from tuplegate.engine.cockroach.failures import find_position, is_node_failure, refine
+from tuplegate.engine.cockroach.own import installing
+from tuplegate.engine.cockroach.own.probes import find_problems, is_here
+from tuplegate.engine.cockroach.query.committing import explain_commit
 from tuplegate.engine.cockroach.query.rules import Kind, check_room, find_kind, refuse_copy
 from tuplegate.engine.cockroach.transaction.records import Records, new_number, number_of
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
@@ -13,7 +19,9 @@ from tuplegate.engine.port import (
     Conflict,
     CopyRefused,
     MultipleStatements,
+    NotInTime,
     Outcome,
+    OutcomeUnknown,
     ParameterMismatch,
     ParseFailed,
     Statement,
@@ -138,3 +146,108 @@ def test_records_are_those_of_one_database() -> None:
 def test_an_address_of_this_machine() -> None:
     assert all(map(is_here, ("", "localhost", "127.0.0.1", "::1", "/tmp")))
     assert not any(map(is_here, ("10.0.0.1", "db.example.com", "0.0.0.0")))
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "message"),
+    [
+        ("58C01", "inbox communication error: rpc error: code = Canceled desc = context canceled"),
+        ("58C00", "replica unavailable: (n1,s1):1 unable to serve request to r113"),
+        ("XXUUU", "rpc error: code = Unavailable desc = error reading from server: connection reset by peer"),
+        ("XXUUU", "breaker open"),
+    ],
+)
+def test_a_node_that_did_not_reach_another_says_nothing_of_a_statement(sqlstate: str, message: str) -> None:
+    """In a commit nobody knows what became of it, elsewhere nothing was applied."""
+    failure = StatementFailed(message, sqlstate=sqlstate)
+    assert is_node_failure(failure)
+    assert isinstance(explain_commit(failure), OutcomeUnknown)
+
+
+def test_other_failures_are_of_the_statement() -> None:
+    for sqlstate, message in (("XXUUU", "unknown function: breaker()"), ("23505", "duplicate: rpc error"), (None, "")):
+        failure = StatementFailed(message, sqlstate=sqlstate)
+        assert not is_node_failure(failure)
+        assert explain_commit(failure) is failure
+
+
+class _Names:
+    """Answers as the table of held names does. `is_free`: nobody else holds the name."""
+
+    def __init__(self, *, is_free: bool) -> None:
+        self._is_free = is_free
+
+    async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
+        return [("1",)] if self._is_free else []
+
+
+def _prepare(monkeypatch: pytest.MonkeyPatch, *, is_free: bool, lasts_s: float) -> None:
+    monkeypatch.setattr(installing, "_WAIT_S", 0.05)
+
+    async def prepare() -> None:
+        async with installing.hold_installation(cast(ServiceSession, _Names(is_free=is_free))):
+            await asyncio.sleep(lasts_s)
+
+    asyncio.run(prepare())
+
+
+def test_a_preparation_may_take_longer_than_others_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    _prepare(monkeypatch, is_free=True, lasts_s=0.2)
+
+
+def test_who_waits_too_long_for_a_preparation_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotInTime, match="another service process prepares"):
+        _prepare(monkeypatch, is_free=False, lasts_s=0)
+
+
+class _Cluster:
+    """Answers what is asked before a cluster is used; some of it in another way than a cluster that will do."""
+
+    def __init__(self, *, is_admin: bool = True, isolation: str = "serializable", lacks: str = "nothing") -> None:
+        self._is_admin = is_admin
+        self._isolation = isolation
+        self._lacks = lacks
+
+    async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
+        if self._lacks in sql:
+            raise StatementFailed("unrecognized", sqlstate="42704")
+        if "is_admin" in sql:
+            return [("t" if self._is_admin else "f",)]
+        return [(self._isolation if "isolation" in sql else "1",)]
+
+
+def _find_problems(conninfo: str = "host=127.0.0.1", *, is_secure: bool = False, **cluster: Any) -> list[str]:
+    session = cast(ServiceSession, _Cluster(**cluster))
+    return asyncio.run(find_problems(session, conninfo, is_secure=is_secure))
+
+
+def test_a_cluster_that_will_do() -> None:
+    assert _find_problems() == []
+    assert _find_problems("host=a,b,c", is_secure=True) == []
+    assert _find_problems("host=db.example hostaddr=127.0.0.1") == [], "its address counts"
+
+
+@pytest.mark.parametrize("conninfo", ["host=db.example", "host=127.0.0.1,10.0.0.2", "host=localhost hostaddr=10.0.0.2"])
+def test_an_insecure_cluster_over_a_network(conninfo: str) -> None:
+    [problem] = _find_problems(conninfo)
+    assert "--insecure" in problem
+    assert "sslmode=verify-full" in problem, "how to mend it"
+
+
+def test_a_role_with_too_few_rights() -> None:
+    """What it is not shown for lack of rights is not told of the version."""
+    [problem] = _find_problems(is_admin=False, lacks="crdb_internal.cluster_sessions")
+    assert "GRANT admin TO" in problem
+
+
+@pytest.mark.parametrize("lacks", ["default_int_size", "serial_normalization", "cluster_sessions", "unique_rowid"])
+def test_a_version_that_lacks_something(lacks: str) -> None:
+    [problem] = _find_problems(lacks=lacks)
+    assert lacks in problem
+    assert "use a newer one" in problem
+
+
+def test_a_cluster_whose_transactions_are_not_serializable() -> None:
+    [problem] = _find_problems(isolation="read committed")
+    assert "read committed" in problem
+    assert "use a newer one" in problem

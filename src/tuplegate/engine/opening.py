@@ -164,7 +164,6 @@ class _ReachedCockroach:
         )
         made = CockroachSettings(
             conninfo=self._login.conninfo,
-            installation=installation,
             secret=secret,
             worker=self._share.worker,
             connections_max=connections,
@@ -175,7 +174,7 @@ class _ReachedCockroach:
             stocks=self._share.stocks,
             weaknesses=self._shared.weaknesses,
         )
-        async with open_cockroach(made, self.databases(secret)) as engine:
+        async with open_cockroach(made, self._connector, self.databases(secret)) as engine:
             yield engine
 
 

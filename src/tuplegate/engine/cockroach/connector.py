@@ -6,7 +6,8 @@ from typing import Final
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
+from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.connection import Connection, read_text_rows
@@ -24,6 +25,7 @@ SESSION_SETTINGS: Final = {
     "intervalstyle": "postgres",
     "extra_float_digits": "1",
     "bytea_output": "hex",
+    "default_transaction_isolation": "serializable",
     # A column that is called int or serial is as on PostgreSQL: 4 bytes, with small numbers one after the other.
     "default_int_size": "4",
     "serial_normalization": "sql_sequence",
@@ -33,6 +35,7 @@ SESSION_SETTINGS: Final = {
 _LOCKED: Final = "55P03"
 _APPLICATION: Final = "tuplegate-service"
 _ATTEMPTS_MAX: Final = 20
+_LOSSES_MAX: Final = 3
 _ANSWER_S: Final = 30.0
 """The engine does not end what waits for a quorum, so the service's own clock does."""
 
@@ -42,18 +45,25 @@ ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
 
 
 class Connector:
-    """Opens connections of the role in `conninfo`."""
+    """Opens connections of the role in `conninfo`, to the nodes that it names."""
 
     def __init__(self, conninfo: str, timeout_s: float = 10.0) -> None:
         self.conninfo = conninfo
         self.metadata = find_database_name(conninfo) or METADATA_DATABASE
+        self.nodes = Nodes(conninfo)
         self._timeout_s = timeout_s
 
     async def connect(self, database: str, conninfo: str | None = None) -> Connection:
+        """Raises ConnectionLost."""
         name = self.metadata if database == METADATA_DATABASE else database
-        settings = {**SESSION_SETTINGS, "search_path": "public"}
-        made = add_settings(conninfo or self.conninfo, name, settings, _APPLICATION)
-        return await Connection.open(f"{made} load_balance_hosts=random", self._timeout_s)
+        return await self.nodes.open(Connection, self._add_settings(conninfo or self.conninfo, name), self._timeout_s)
+
+    async def watch_nodes(self) -> None:
+        """Look after the nodes for as long as it runs."""
+        await self.nodes.watch(self._add_settings(self.conninfo, self.metadata))
+
+    def _add_settings(self, conninfo: str, database: str) -> str:
+        return add_settings(conninfo, database, {**SESSION_SETTINGS, "search_path": "public"}, _APPLICATION)
 
 
 Questions = Sequence[tuple[str, Sequence[str | None]]]
@@ -98,6 +108,11 @@ class ServiceSession:
             except StatementFailed as failure:
                 if failure.statement is None or not self._untold.learn(statements[failure.statement][0], failure):
                     raise
+            except EngineLost:
+                # What only reads is asked of another node.
+                if attempt >= _LOSSES_MAX or not all(_is_reading(sql) for sql, _ in statements):
+                    raise
+                attempt += 1
 
     async def _run(self, statements: Questions, *, atomic: bool) -> list[PGresult]:
         connection = await self._connected()
@@ -119,19 +134,15 @@ class ServiceSession:
         try:
             check(results)
         except StatementFailed as failure:
-            print(
-                "SQLFAIL",
-                refine(failure).sqlstate,
-                refine(failure),
-                failure.hint,
-                [c.sql.decode()[:600] for c in commands],
-                flush=True,
-            )
             raise _explain(refine(failure), len(results) - (2 if atomic else 1), len(statements)) from failure
         return results
 
     async def _connected(self) -> Connection:
         async with self._opening:
+            if self._connection is not None and self._connector.nodes.is_left(self._connection):
+                # Others may still wait for an answer on it.
+                asyncio.get_running_loop().call_later(self._answer_s, self._connection.close)
+                self._connection = None
             if self._connection is None or self._connection.closed:
                 try:
                     self._connection = await self._connector.connect(self._database)
@@ -150,9 +161,13 @@ class ServiceSession:
             self._connection.close()
 
 
+def _is_reading(sql: str) -> bool:
+    return sql.lstrip()[:6].upper() in ("SELECT", "SHOW")
+
+
 def _explain(failure: StatementFailed, index: int, count: int) -> EngineFailure:
     """Return the failure with the index of its statement, or what else it means."""
-    if failure.sqlstate == AMBIGUOUS:
+    if failure.sqlstate == AMBIGUOUS or is_node_failure(failure):
         return EngineLost(f"the engine does not know what became of it: {failure.message}")
     if failure.sqlstate in (_LOCKED, CANCELLED):
         return NotInTime(failure.message, sqlstate=failure.sqlstate)

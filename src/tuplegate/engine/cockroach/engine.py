@@ -35,9 +35,10 @@ _EXPIRE_EVERY_S: Final = 3600.0
 
 
 @asynccontextmanager
-async def open_cockroach(settings: EngineSettings, databases: CockroachDatabases) -> AsyncIterator["CockroachEngine"]:
+async def open_cockroach(
+    settings: EngineSettings, connector: Connector, databases: CockroachDatabases
+) -> AsyncIterator["CockroachEngine"]:
     """Probe the cluster, build the adapter, and run it until the block is left."""
-    connector = Connector(settings.conninfo, settings.connect_timeout_s)
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(ServiceSession(connector))
         version = await find_version(session)
@@ -66,7 +67,7 @@ class CockroachEngine:
         self._session = session
         self._version = version
         self._time = asyncio.get_running_loop().time
-        self._pools = Pools(settings, types)
+        self._pools = Pools(settings, connector.nodes, types)
         self._locks = Locks(session)
         self._ledger = Ledger(connector, self._locks, settings.secret)
         self._sizes = SizeWatch(databases.sizes, self._pools.state_of)
@@ -82,6 +83,7 @@ class CockroachEngine:
         """Begin everything that goes on beside requests; `stack` ends it."""
         watches: dict[str, Work] = {
             "pools": partial(tick, self._pools, _TICK_S),
+            "nodes": self._connector.watch_nodes,
             "locks": self._locks.renew,
             "sizes": self._sizes.watch,
         }
@@ -217,7 +219,8 @@ class CockroachEngine:
             state = f"no answer within {_HEALTH_TIMEOUT_S:g} s"
         except port.EngineFailure:
             state = "it accepts no connection"
-        return port.EngineHealth("cockroachdb", self._version, {"engine": state}, {}, replicated=True)
+        warnings = self._connector.nodes.describe()
+        return port.EngineHealth("cockroachdb", self._version, {"engine": state}, warnings, replicated=True)
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         async with self._open_session(target, bounds) as session:

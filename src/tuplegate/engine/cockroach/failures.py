@@ -16,6 +16,13 @@ HALF_APPLIED: Final = "XXA00"
 CANCELLED: Final = "57014"
 DUPLICATE: Final = "23505"
 
+_NODE_FAILURES: Final = frozenset({"58C00", "58C01"})
+"""SQLSTATEs of a range that has no quorum, and of a node that did not reach another."""
+_UNCATEGORIZED: Final = "XXUUU"
+_NODE_WORDS: Final = re.compile(
+    r"\brpc error: |\bbreaker open\b|try another peer|connection heartbeat|\bnode unavailable\b"
+)
+
 _SOURCE: Final = "source SQL:\n"
 _EXPECTED: Final = re.compile(r"expected (\d+) arguments, got (\d+)")
 _REPORT: Final = re.compile(
@@ -47,6 +54,13 @@ def refine(failure: port.StatementFailed) -> port.StatementFailed:
     refined.never_ran = failure.never_ran or kind is not type(failure)
     refined.exec_us, refined.attempts, refined.notices = failure.exec_us, failure.attempts, failure.notices
     return refined
+
+
+def is_node_failure(failure: port.StatementFailed) -> bool:
+    """Return whether nodes failed to reach each other: that says nothing of the statement, which may run again."""
+    if failure.sqlstate == _UNCATEGORIZED:
+        return _NODE_WORDS.search(failure.message) is not None
+    return failure.sqlstate in _NODE_FAILURES
 
 
 def find_position(detail: str) -> int | None:

@@ -14,6 +14,7 @@ from psycopg import pq
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.cockroach.connector import ROLLBACK
+from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.failures import find_error
@@ -30,6 +31,8 @@ _log: Final = structlog.get_logger()
 _IDLE: Final = int(pq.TransactionStatus.IDLE)
 _CANCEL_GRACE_S: Final = 5.0
 """Without a quorum the engine acts on no cancel: after so long its connection is closed."""
+_RESET_S: Final = 15.0
+"""How long a connection may take to become clean before it is closed."""
 _DECIDE_S: Final = 30.0
 """How long a commit that nobody waits for may take."""
 
@@ -43,6 +46,7 @@ class Server:
     size_max: int
     queue_max: int
     connect_timeout_s: float
+    nodes: Nodes
 
 
 class DatabaseState:
@@ -64,9 +68,10 @@ class Pool(ConnectionPool):
         self.state = state
         self._conninfo = conninfo
         self._connect_timeout_s = server.connect_timeout_s
+        self._nodes = server.nodes
 
     async def _connect(self) -> Member:
-        return await Member.open(self._conninfo, self._connect_timeout_s)
+        return await self._nodes.open(Member, self._conninfo, self._connect_timeout_s)
 
     async def _make(self) -> Member:
         try:
@@ -102,9 +107,13 @@ class Pool(ConnectionPool):
             member.flush()
         except ConnectionLost:
             return
-        sent[-1].add_done_callback(lambda done: self._after_reset(member, done))
+        late = self._loop.call_later(_RESET_S, member.close, f"no answer to its reset within {_RESET_S:g} s")
+        sent[-1].add_done_callback(lambda done: self._after_reset(member, done, late))
 
-    def _after_reset(self, member: Member, reset: "DirectFuture[list[pq.abc.PGresult]]") -> None:
+    def _after_reset(
+        self, member: Member, reset: "DirectFuture[list[pq.abc.PGresult]]", late: asyncio.TimerHandle
+    ) -> None:
+        late.cancel()
         if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
             member.close("its reset failed")
         else:
@@ -112,6 +121,17 @@ class Pool(ConnectionPool):
 
     def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
         self.give_back(member, Leftovers.ANYTHING)
+
+    def _free_again(self, member: Member) -> None:
+        if self._nodes.should_leave(member):
+            member.close("its node is left, or has too many connections")
+        else:
+            super()._free_again(member)
+
+    def leave_nodes(self) -> None:
+        """Close idle connections to nodes that are left."""
+        for member in [member for member in self._free if self._nodes.is_left(member)]:
+            member.close("its node is left")
 
     # -- ending what runs -----------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import SESSION_SETTINGS
+from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.own.settings import EngineSettings
 from tuplegate.engine.cockroach.pool import DatabaseState, Pool, Server
 from tuplegate.engine.libpq.logins import add_settings, as_tenant
@@ -28,7 +29,7 @@ _SOME_TYPES_SQL: Final = f"""{TYPES_SQL}
 
 
 class Pools:
-    def __init__(self, settings: EngineSettings, built_in: dict[int, TypeInfo]) -> None:
+    def __init__(self, settings: EngineSettings, nodes: Nodes, built_in: dict[int, TypeInfo]) -> None:
         self._settings = settings
         self._built_in = built_in
         self._server = Server(
@@ -37,6 +38,7 @@ class Pools:
             settings.connections_per_target_max,
             settings.queue_max,
             settings.connect_timeout_s,
+            nodes,
         )
         self._pools: dict[tuple[str, port.Access], Pool] = {}
         self._states: dict[str, DatabaseState] = {}
@@ -78,6 +80,7 @@ class Pools:
         """Turn away who has waited too long; close connections that nobody uses, and pools that have none left."""
         for key, pool in list(self._pools.items()):
             pool.end_waiting(now)
+            pool.leave_nodes()
             pool.close_idle(now - self._settings.idle_close_s)
             if pool.is_unused:
                 del self._pools[key]
@@ -102,7 +105,7 @@ class Pools:
         settings = {**SESSION_SETTINGS, "default_transaction_read_only": "off" if target.may_write else "on"}
         given = self._settings
         tenant = as_tenant(given.conninfo, given.secret, target.database, target.login)
-        return f"{add_settings(tenant, target.database, settings)} load_balance_hosts=random"
+        return add_settings(tenant, target.database, settings)
 
     def _make_room(self, idle_since: float) -> None:
         """Close the longest idle connection of all, since every place is taken."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.own import locks
 from tuplegate.engine.cockroach.own.probes import find_problems
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
@@ -14,11 +15,12 @@ from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.logins import add_settings, as_role, derive_password, where
 from tuplegate.engine.libpq.quoting import quote, quote_text
-from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, StatementFailed, Weakness
+from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, NotInTime, StatementFailed, Weakness
 
 _NO_RIGHT: Final = "42501"
 _CONNECTIONS_FREE: Final = 1_000
 _WAIT_S: Final = 60.0
+_LOOK_S: Final = 0.2
 _CONNECT_S: Final = 10.0
 _FIRST_DATABASE: Final = "defaultdb"
 _PREPARING: Final = "installation"
@@ -75,7 +77,7 @@ class CockroachOwner:
             if not locked:
                 yield session
                 return
-            async with _hold_installation(session):
+            async with hold_installation(session):
                 yield session
 
     @asynccontextmanager
@@ -116,18 +118,22 @@ class CockroachOwner:
 
 
 @asynccontextmanager
-async def _hold_installation(session: ServiceSession) -> AsyncIterator[None]:
-    """Keep other service processes from preparing meanwhile. Waits for one that does, at most for a minute."""
+async def hold_installation(session: ServiceSession) -> AsyncIterator[None]:
+    """Keep other service processes from preparing meanwhile. Waits for one that does, at most for a minute: raises
+    NotInTime. The preparation itself may take as long as it needs."""
     names = locks.Locks(session)
-    renewing = asyncio.get_running_loop().create_task(names.renew())
+    loop = asyncio.get_running_loop()
+    renewing = loop.create_task(names.renew())
+    until = loop.time() + _WAIT_S
     try:
-        async with asyncio.timeout(_WAIT_S):
-            while True:
-                async with names.hold(_PREPARING) as free:
-                    if free:
-                        yield
-                        return
-                await asyncio.sleep(0.2)
+        while True:
+            async with names.hold(_PREPARING) as free:
+                if free:
+                    yield
+                    return
+            if loop.time() > until:
+                raise NotInTime(f"another service process prepares it, for longer than {_WAIT_S:g} s", sqlstate=None)
+            await asyncio.sleep(_LOOK_S)
     finally:
         renewing.cancel()
 
@@ -217,10 +223,11 @@ _NAMES: Final = Weakness(
 
 async def find_cluster(conninfo: str) -> "CockroachOwner | None":
     """Return the cluster at the address; None where there is something else, or nothing that lets anybody in."""
+    nodes = Nodes(conninfo)
     for database in ("postgres", "template1", Connector(conninfo).metadata):
         made = add_settings(conninfo, database, {}, "tuplegate-service")
         try:
-            connection = await Connection.open(made, _CONNECT_S)
+            connection = await nodes.open(Connection, made, _CONNECT_S)
         except ConnectionLost:
             continue
         try:

@@ -10,32 +10,53 @@ from tuplegate.engine.port import StatementFailed
 _IS_ADMIN: Final = "SELECT crdb_internal.is_admin()"
 _VERSION: Final = "SELECT regexp_extract(version(), 'v[0-9][0-9.]*')"
 
+_ISOLATION: Final = "SHOW transaction_isolation"
+
 _NEEDED: Final = (
     ("SHOW default_int_size", "columns of the type int with 4 bytes (default_int_size)"),
     ("SHOW serial_normalization", "numbers from sequences for the type serial (serial_normalization)"),
-    ("SHOW transaction_isolation", "serializable transactions"),
+    ("SELECT unique_rowid()", "numbers that grow (unique_rowid)"),
+    (
+        "SELECT 1 FROM crdb_internal.cluster_sessions WHERE false",
+        "a list of the sessions of all nodes (crdb_internal.cluster_sessions)",
+    ),
+    (
+        'SELECT 1 FROM "".crdb_internal.cluster_database_privileges WHERE false',
+        "a list of the rights in all databases (crdb_internal.cluster_database_privileges)",
+    ),
 )
+"""What the adapter cannot do without."""
 
 
 async def find_problems(session: ServiceSession, conninfo: str, *, is_secure: bool) -> list[str]:
     """Return what keeps the service from using the cluster, each with how to mend it."""
     problems = []
-    if not is_secure and not all(is_here(place.host or place.address) for place in list_places(conninfo)):
+    if not is_secure and not all(is_here(place.address or place.host) for place in list_places(conninfo)):
         problems.append(
             "it runs without encryption and passwords (--insecure) on another machine, so that anybody on the network"
             " could read and change everything: start it with certificates, and give a URL with sslmode=verify-full"
         )
-    for sql, meaning in _NEEDED:
-        try:
-            await session.fetch(sql)
-        except StatementFailed:
-            problems.append(f"its version lacks {meaning}: use a newer one")
     try:
         [(is_admin,)] = await session.fetch(_IS_ADMIN)
     except StatementFailed:
         is_admin = "t"  # what is missing shows when the cluster is prepared
     if is_admin != "t":
-        problems.append("its role may not make databases and roles: give the URL of a member of the role admin")
+        problems.append(
+            "its role may not make databases and roles, nor see all sessions: let the cluster's owner run GRANT admin"
+            " TO that role, or give the URL of a role that is a member of admin"
+        )
+        return problems
+    for sql, meaning in _NEEDED:
+        try:
+            await session.fetch(sql)
+        except StatementFailed:
+            problems.append(f"its version lacks {meaning}: use a newer one")
+    [(isolation,)] = await session.fetch(_ISOLATION)
+    if isolation != "serializable":
+        problems.append(
+            f"its transactions are {isolation}, although serializable ones were asked for: its version lacks these, use"
+            " a newer one"
+        )
     return problems
 
 

@@ -11,7 +11,6 @@ class EngineSettings:
     """`conninfo` is the login of the service's own role. Rows of all connections hold `rows_bytes_max` at most."""
 
     conninfo: str
-    installation: str
     secret: bytes
     worker: int
     connections_max: int

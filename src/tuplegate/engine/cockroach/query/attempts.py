@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeVar
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.pool import Pool
-from tuplegate.engine.cockroach.query.run import Run, Why
+from tuplegate.engine.cockroach.query.run import NodeLost, Run, Why
 from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.turns import choose_pause_s
@@ -16,6 +16,9 @@ from tuplegate.metrics.cells import observe
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
 _TURN_S: Final = 0.1
+_LOSSES_MAX: Final = 5
+"""How often a connection may be lost before its request is told so."""
+_LOSS_PAUSE_S: Final = 0.2
 _NO_JSON: Final = "could not parse JSON"
 """What the engine says of a string that was sent as it is, and had to be JSON."""
 
@@ -53,7 +56,7 @@ class Attempts:
 
     async def carry_out(self, run: Repeatable[_T], measures: Measures) -> tuple[_T, int]:
         """Return the result, and how many attempts it took."""
-        turns, attempt, turn = run.pool.state.turns, 1, False
+        turns, attempt, turn, losses = run.pool.state.turns, 1, False, 0
         try:
             turn = turns.hot and run.contends and await turns.wait(_turn_s())
             while True:
@@ -78,6 +81,14 @@ class Attempts:
                     if pause:
                         await asyncio.sleep(pause)
                     attempt += 1
+                except NodeLost:
+                    # Another node may answer. Where it is the only one, nobody gets a connection.
+                    losses += 1
+                    pause = _LOSS_PAUSE_S * (losses - 1)
+                    if losses > _LOSSES_MAX or self._time() + pause > run.deadline:
+                        raise
+                    if pause:
+                        await asyncio.sleep(pause)
                 except port.StatementFailed as failure:
                     failure.attempts = attempt
                     observe(measures.seconds, failure.exec_us * 1000)

@@ -5,13 +5,14 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import COMMIT
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, HALF_APPLIED, refine
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, HALF_APPLIED, is_node_failure, refine
 from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check
 
-_DECIDE_S: Final = 25.0
-"""How long the engine may take over a commit before its connection is given up for lost."""
+_DECIDE_S: Final = 5.0
+"""How much longer than its time limit a commit may take before its connection is given up for lost."""
+_DECIDE_S_MAX: Final = 25.0
 
 
 async def commit(run: Run, *before: Command) -> None:
@@ -19,7 +20,8 @@ async def commit(run: Run, *before: Command) -> None:
     it."""
     run.decides = True
     member = run.member
-    late = asyncio.get_running_loop().call_later(_DECIDE_S, member.close, f"no answer within {_DECIDE_S:g} s")
+    limit_s = min(run.left_s + _DECIDE_S, _DECIDE_S_MAX)
+    late = asyncio.get_running_loop().call_later(limit_s, member.close, f"no answer within {limit_s:g} s")
     try:
         results = await member.run(*before, COMMIT)
     except ConnectionLost as lost:
@@ -36,7 +38,7 @@ async def commit(run: Run, *before: Command) -> None:
 
 def explain_commit(failure: port.StatementFailed) -> port.EngineFailure:
     """Say what the failure of a commit means."""
-    if failure.sqlstate in (AMBIGUOUS, CANCELLED):
+    if failure.sqlstate in (AMBIGUOUS, CANCELLED) or is_node_failure(failure):
         return port.OutcomeUnknown(UNKNOWN)
     if failure.sqlstate == HALF_APPLIED:
         failure.message = f"the rows were stored, but a change of definitions failed: {failure.message}"

@@ -5,7 +5,7 @@ from time import perf_counter_ns
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.committing import commit
 from tuplegate.engine.cockroach.query.params import write_values
@@ -19,7 +19,7 @@ from tuplegate.engine.cockroach.query.rules import (
     find_kind,
     refuse_copy,
 )
-from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
+from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, NodeLost, Run
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, read_text
@@ -100,8 +100,10 @@ class Execution(Run):
     def _explain(self, failure: port.StatementFailed) -> port.EngineFailure:
         """Return the failure; where it does not say whether the statement was applied, an unknown outcome."""
         definite = self._kind is not Kind.DEFINES or not self.target.may_write
-        if failure.sqlstate in (CANCELLED, AMBIGUOUS) and not definite:
+        if not definite and (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_node_failure(failure)):
             return port.OutcomeUnknown(UNKNOWN)
+        if is_node_failure(failure):
+            return NodeLost(UNREACHED)
         return self.explain_cancel(failure) if self.was_cancelled(failure) else failure
 
     async def _run_plainly(self) -> port.Result:

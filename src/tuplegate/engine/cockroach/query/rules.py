@@ -21,8 +21,8 @@ _REMOVERS: Final = frozenset({"delete", "drop", "truncate", "select", "show", "e
 """First words of what a database that is full still takes."""
 _KEEP_TYPES: Final = _READERS | _WRITERS
 
-BEGIN_WRITING: Final = Command(b"BEGIN READ WRITE", begins=False)
-BEGIN_READING: Final = Command(b"BEGIN READ ONLY", begins=False)
+BEGIN_WRITING: Final = Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE, READ WRITE", begins=False)
+BEGIN_READING: Final = Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE, READ ONLY", begins=False)
 
 
 class Kind(Enum):

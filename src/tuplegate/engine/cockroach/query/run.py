@@ -19,6 +19,10 @@ class Why(Enum):
     LEFT = "its client has left"
 
 
+class NodeLost(port.EngineUnavailable):
+    """The connection was lost before anything can have been applied: it may be tried on another one."""
+
+
 class Run:
     """A statement or a transaction on a connection. `deadline` is on the loop's clock.
 
@@ -41,6 +45,11 @@ class Run:
         self.ended = None
         self.decides = False
         self._timer = asyncio.get_running_loop().call_at(self.deadline, self.end, Why.TIME)
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until its deadline, or none."""
+        return max(0.0, self.deadline - asyncio.get_running_loop().time())
 
     def close(self) -> None:
         if self._timer is not None:
@@ -84,7 +93,8 @@ class Run:
         """Say what a lost connection means where nothing can have been applied."""
         if self.ended is not None:
             return self.explain_end()
-        return port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
+        return NodeLost("the connection to the engine was lost; nothing was applied")
 
 
+UNREACHED: Final = "a node of the engine did not reach another one; nothing was applied"
 UNKNOWN: Final = "the engine did not say what became of the statement; it may or may not have been applied"

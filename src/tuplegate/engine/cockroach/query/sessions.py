@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import refine
+from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
-from tuplegate.engine.cockroach.query.run import Run, Why
+from tuplegate.engine.cockroach.query.run import UNREACHED, Run, Why
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.connection import read_text_rows
 from tuplegate.engine.libpq.failures import check
@@ -38,6 +38,8 @@ class SessionRun(Run):
             raise port.CopyRefused from copied
         except port.StatementFailed as failure:
             refined = refine(failure)
+            if is_node_failure(refined):
+                raise port.EngineUnavailable(UNREACHED) from failure
             raise (self.explain_cancel(refined) if self.was_cancelled(refined) else refined) from failure
         return port.SessionResult(read_text_rows(results[-1]))
 

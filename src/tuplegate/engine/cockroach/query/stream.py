@@ -13,7 +13,7 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, refine
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.committing import commit
 from tuplegate.engine.cockroach.query.rules import (
@@ -24,7 +24,7 @@ from tuplegate.engine.cockroach.query.rules import (
     find_kind,
     refuse_copy,
 )
-from tuplegate.engine.cockroach.query.run import UNKNOWN, Run, Why
+from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, Run, Why
 from tuplegate.engine.libpq.arriving_rows import ArrivingRows, LineWriter
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.leftovers import Leftovers
@@ -100,6 +100,8 @@ async def prepare_stream(run: StreamRun, shape: port.Shape) -> "Stream":
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
     except port.StatementFailed as exc:
         refined = refine(exc)
+        if is_node_failure(refined):
+            raise port.EngineUnavailable(UNREACHED) from exc
         refined.exec_us = run.elapsed_us
         raise (run.explain_cancel(refined) if run.was_cancelled(refined) else refined) from exc
     return Stream(run, params, encoder)
@@ -169,8 +171,11 @@ class Stream:
         except port.StatementFailed as exc:
             failure = refine(exc)
             failure.exec_us = self.exec_us
-            if failure.sqlstate in (CANCELLED, AMBIGUOUS) and run.is_indefinite:
+            is_unreached = is_node_failure(failure)
+            if (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_unreached) and run.is_indefinite:
                 raise port.OutcomeUnknown(UNKNOWN) from exc
+            if is_unreached:
+                raise port.EngineUnavailable(UNREACHED) from exc
             raise (run.explain_cancel(failure) if run.was_cancelled(failure) else failure) from exc
         self.finished = True
 

@@ -19,7 +19,6 @@ from tuplegate.engine.libpq.database_secrets import database_secret
 from tuplegate.engine.libpq.logins import as_tenant, derive_password, name_role
 from tuplegate.engine.libpq.quoting import quote, quote_text
 
-_NOT_THERE: Final = frozenset({"3D000", "42704", "42P01"})
 _SILENCE_S: Final = 15.0
 _LOOK_S: Final = 0.1
 

@@ -11,10 +11,13 @@ from typing import Any, Final, TypeVar
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import DUPLICATE
 from tuplegate.engine.cockroach.query.committing import commit
-from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
+from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeLost, Run
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 
 _T = TypeVar("_T")
+_SETTLE_S: Final = 10.0
+"""How much longer than its time limit a commit without an answer is asked after, before it is called unknown."""
+_SETTLE_S_MAX: Final = 25.0
 _OF_RECORDS: Final = frozenset({"outcome_pkey", "answer_pkey"})
 """The constraints that two meet in who decide the same."""
 
@@ -24,7 +27,11 @@ async def decide(
 ) -> None:
     """Commit what runs under a number; without one it has written nothing. Raises OutcomeUnknown and Superseded."""
     if number is None:
-        await commit(run)
+        try:
+            await commit(run)
+        except port.OutcomeUnknown as unknown:
+            run.member.close("the engine did not answer its commit")
+            raise NodeLost("the connection to the engine was lost; nothing was applied") from unknown
         return
     database = run.target.database
     try:
@@ -35,7 +42,7 @@ async def decide(
         raise
     except port.OutcomeUnknown as unknown:
         run.member.close("the engine did not answer its commit")
-        outcome = await ledger.settle(database, number)
+        outcome = await ledger.settle(database, number, min(run.left_s + _SETTLE_S, _SETTLE_S_MAX))
         if outcome is port.Outcome.COMMITTED:
             return
         if outcome is port.Outcome.ABORTED:

@@ -14,8 +14,8 @@ from tuplegate.engine.libpq.database_secrets import database_secret
 
 _SESSIONS_MAX: Final = 8
 """Databases that a connection of the service's own is kept open to."""
-_SETTLE_S: Final = 25.0
-"""How long a commit without an answer is asked after before it is called unknown."""
+_ANSWER_S: Final = 10.0
+"""How long an answer may take; whoever asks has a time limit of its own."""
 _PAUSE_S: Final = 0.25
 _COUNT_EVERY_S: Final = 5.0
 _COUNTS_MAX: Final = 1000
@@ -83,10 +83,10 @@ class Ledger:
             raise port.EngineUnavailable("the engine does not tell what became of the transaction")
         return found
 
-    async def settle(self, database: str, number: int) -> port.Outcome | None:
+    async def settle(self, database: str, number: int, seconds: float) -> port.Outcome | None:
         """Find out what became of a commit without an answer; None where the engine does not tell it in time."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + _SETTLE_S
+        until = loop.time() + seconds
         while loop.time() < until:
             try:
                 async with asyncio.timeout_at(until):
@@ -146,7 +146,7 @@ class Ledger:
     # -- sessions -------------------------------------------------------------------------------------------------
 
     def _session(self, database: str) -> ServiceSession:
-        session = self._sessions.pop(database, None) or ServiceSession(self._connector, database)
+        session = self._sessions.pop(database, None) or ServiceSession(self._connector, database, _ANSWER_S)
         self._sessions[database] = session
         if len(self._sessions) > _SESSIONS_MAX:
             _, oldest = self._sessions.popitem(last=False)

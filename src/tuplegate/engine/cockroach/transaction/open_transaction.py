@@ -13,7 +13,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import ROLLBACK
-from tuplegate.engine.cockroach.failures import refine
+from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.params import write_values
 from tuplegate.engine.cockroach.query.results import explain_width, finish_result
@@ -213,7 +213,9 @@ class OpenTransaction(Run):
         self.bounds = bounds
         self.ended = None
         self._notices = []
-        self._timer = asyncio.get_running_loop().call_later(bounds.timeout_ms / 1000, self.end, Why.TIME)
+        loop = asyncio.get_running_loop()
+        self.deadline = loop.time() + bounds.timeout_ms / 1000
+        self._timer = loop.call_at(self.deadline, self.end, Why.TIME)
         return perf_counter_ns()
 
     async def _see_done(self, result: port.Result, started: int) -> port.Result:
@@ -234,6 +236,9 @@ class OpenTransaction(Run):
             refined.exec_us, refined.notices, refined.statement = exec_us, self._notices, None
             if self.was_cancelled(refined):
                 refined = self.explain_cancel(refined)
+            if is_node_failure(refined):
+                await self._roll_back(port.EndReason.LOST)
+                return port.EngineUnavailable(_LOST)
             if isinstance(refined, port.Conflict):
                 await self._roll_back(port.EndReason.CONFLICT)
             await self._see_through_wishes()

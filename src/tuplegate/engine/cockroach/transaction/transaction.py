@@ -7,7 +7,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import refine
+from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.params import write_values
 from tuplegate.engine.cockroach.query.results import explain_width, finish_result
@@ -21,7 +21,7 @@ from tuplegate.engine.cockroach.query.rules import (
     find_kind,
     refuse_copy,
 )
-from tuplegate.engine.cockroach.query.run import Run
+from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, Run
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import new_number, number_of
@@ -90,6 +90,8 @@ class TransactionRun(Run):
                 refined = self.explain_cancel(refined)
             refined.exec_us, refined.notices = (perf_counter_ns() - started) // 1000, self._notices
             self._give_back()
+            if is_node_failure(refined):
+                raise NodeLost(UNREACHED) from failure
             raise refined from failure
         except RowsTooWide as wide:
             raise explain_width(wide) from wide
