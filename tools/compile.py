@@ -83,6 +83,7 @@ HOT = (
     "engine/postgres/safety/database_state",
     "engine/postgres/safety/guard",
     "engine/postgres/safety/process_memory",
+    "engine/postgres/transaction/block_run",
     "engine/postgres/transaction/histories",
     "engine/postgres/transaction/inside_run",
     "engine/postgres/transaction/open_statements",

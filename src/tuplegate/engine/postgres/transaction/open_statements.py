@@ -27,10 +27,11 @@ from tuplegate.engine.postgres.query.rules import CURSORS, SNAPSHOT, begin, chan
 from tuplegate.engine.postgres.query.run import STREAM_IT, Running, Why, explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
+from tuplegate.engine.postgres.transaction.block_run import SPEAK_UTF8
 from tuplegate.engine.postgres.transaction.end_reasons import REASONS
 from tuplegate.engine.postgres.transaction.inside_run import LOST, InsideRun
 from tuplegate.engine.postgres.transaction.open_stream import stream_inside
-from tuplegate.engine.postgres.transaction.two_phase import SPEAK_UTF8, Decider, Stage, TransactionRun
+from tuplegate.engine.postgres.transaction.two_phase import Decider, Stage, TransactionRun
 
 _IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 _FAILED: Final = int(pq.TransactionStatus.INERROR)

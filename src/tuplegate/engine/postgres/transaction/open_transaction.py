@@ -21,13 +21,13 @@ from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.leftovers import WRITES, fold, is_plain
 from tuplegate.engine.postgres.query.run import explain_age
 from tuplegate.engine.postgres.safety.sizes import SizeCheck
+from tuplegate.engine.postgres.transaction.block_run import CHECK_NOW
 from tuplegate.engine.postgres.transaction.end_reasons import find_reason
 from tuplegate.engine.postgres.transaction.open_statements import OpenStatements
 from tuplegate.engine.postgres.transaction.records import NOT_FIRST
 from tuplegate.engine.postgres.transaction.recovery import Settled
 from tuplegate.engine.postgres.transaction.two_phase import (
     CANNOT_PREPARE,
-    CHECK_NOW,
     CannotPrepare,
     Stage,
     explain_unknown,
