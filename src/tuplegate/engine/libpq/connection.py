@@ -247,13 +247,12 @@ class Connection:
         if not self.closed:
             await cancel(self.pgconn, self._loop)
 
-    def give_away(self) -> int:
-        """Return the descriptor, and read from it no more: somebody else speaks to the server from now on. Cancelling
-        and closing are still done here."""
+    def give_away(self) -> None:
+        """Read and write no more: somebody else speaks to the server from now on. Cancelling and closing are still done
+        here."""
         assert not self._segments, "nothing is under way"
         self._stop_reading()
         _forget(self._fd)
-        return self._fd
 
     def close(self, reason: str = "the connection was closed") -> None:
         self._lose(ConnectionLost(reason))

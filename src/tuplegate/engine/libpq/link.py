@@ -6,12 +6,20 @@ import socket
 from collections import deque
 from typing import Final, cast
 
+from psycopg.pq.abc import PGconn
+
+from tuplegate.engine.libpq.tls_transport import TlsTransport
+
 _HELD_MAX: Final = 256 * 1024
 """Bytes of the server that may wait to be read, and bytes that may wait for it."""
 
 
+class NoAccess(Exception):
+    """The state of TLS is inside of libpq, and does not show."""
+
+
 class Link(asyncio.Protocol):
-    """A connection, by a descriptor that is its own. `read` and `write` are for one coroutine each."""
+    """A connection that libpq has opened. `read` and `write` are for one coroutine each."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -25,8 +33,20 @@ class Link(asyncio.Protocol):
         self.is_lost = False
 
     @classmethod
-    async def open(cls, descriptor: int) -> "Link":
-        """Take over a copy of the descriptor, whose own one must not be read from any more."""
+    async def open(cls, pgconn: PGconn) -> "Link":
+        """Take the connection over, which libpq must only cancel on and close from now on. Raises NoAccess where it is
+        over TLS, and the state of that cannot be reached."""
+        if pgconn.ssl_in_use:
+            link = cls()
+            try:
+                TlsTransport(pgconn, link)
+            except (AttributeError, OSError) as exc:
+                raise NoAccess(str(exc)) from exc
+            return link
+        return await cls._open_plain(pgconn.socket)
+
+    @classmethod
+    async def _open_plain(cls, descriptor: int) -> "Link":
         sock = socket.socket(fileno=os.dup(descriptor))
         loop = asyncio.get_running_loop()
         try:

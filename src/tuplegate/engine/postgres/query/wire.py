@@ -9,7 +9,7 @@ import structlog
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.link import Link
+from tuplegate.engine.libpq.link import Link, NoAccess
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import SettingsRefused
@@ -85,12 +85,15 @@ class Wires:
             _log.warning("no connection to the engine", reason=str(lost))
             raise port.EngineUnavailable("the engine accepts no connection just now") from lost
         try:
-            if member.pgconn.ssl_in_use:
-                raise port.NotSupported(
-                    "the engine is reached over TLS, which connections of clients of their own cannot use yet"
-                )
             greeting = b"".join(_write_parameters(member))
-            link = await Link.open(member.give_away())
+            member.give_away()
+            link = await Link.open(member.pgconn)
+        except NoAccess as hidden:
+            pool.see_off(member, is_running=False, in_doubt=False)
+            _log.warning("no client can speak to the engine itself", reason=str(hidden))
+            raise port.NotSupported(
+                "the engine is reached over TLS, and the psycopg that is installed does not show its state to others"
+            ) from hidden
         except BaseException:
             pool.see_off(member, is_running=False, in_doubt=False)
             raise
