@@ -103,6 +103,7 @@ HOT = (
     "http/request_reader",
     "http/requests",
     "http/rota",
+    "http/short_frames",
     "http/upgraded",
     "http/websocket",
     "http/writing",

@@ -159,6 +159,9 @@ UNSEEN = {
     "prepared, and committed": prepared(b"begin", HEAR, b"commit") + SYNC,
     "prepared, committed and failed": prepared(b"begin", HEAR, b"commit", b"select 1/0") + SYNC,
     "committed in the block of another": query("begin") + prepared(HEAR, b"commit", b"select 1/0") + SYNC,
+    "prepared with a name": parse(b"heard", HEAR) + run_prepared(b"heard"),
+    "prepared with a name, again": parse(b"heard", HEAR) + SYNC + run_prepared(b"heard") + run_prepared(b"heard"),
+    "as it commits, prepared with a name": parse(b"late", b"insert into wire_late values (1)") + run_prepared(b"late"),
     "planned alone": parse(b"", HEAR) + run_prepared(b"")[: -len(SYNC)] + SYNC,
     "copied, prepared": prepared(b"copy wire_heard from stdin") + COPY_ROW + SYNC,
 }
@@ -188,6 +191,34 @@ def ready_wanted(sent: bytes) -> int:
         kinds += chr(sent[at])
         at += 1 + int.from_bytes(sent[at + 1 : at + 5])
     return kinds.count("Q") + kinds.count("S") + kinds.count("F")
+
+
+def test_what_has_no_name_stays(service: Service, organization: Organization, told: Sql) -> None:
+    """What the service sends behind a statement drops neither a statement nor a cursor of the client's."""
+    hand = Hand(service)
+    hand.start(organization.key)
+    hand.send(parse(b"named", b"select 'named'") + run_prepared(b"named"))
+    hand.until("Z")
+    hand.send(parse(b"", b"select 'nameless'") + SYNC)
+    hand.until("Z")
+    for name in (b"named", b"", b"named", b""):
+        hand.send(run_prepared(name))
+        assert (name or b"nameless") in b"".join(body for _, body in hand.until("Z"))
+    hand.websocket.close()
+
+
+@each_of("begin", ("begin", "start transaction", "begin /* ; */"))
+def test_a_cursor_without_a_name_stays(service: Service, organization: Organization, told: Sql, begin: str) -> None:
+    hand = Hand(service)
+    hand.start(organization.key)
+    hand.send(parse(b"begins", begin.encode()) + parse(b"counts", b"select 'row ' || g from generate_series(1, 3) g"))
+    bound = message(b"B", b"\0counts\0" + bytes(6))
+    next_row = message(b"E", b"\0" + (1).to_bytes(4))
+    hand.send(run_prepared(b"begins")[: -len(SYNC)] + bound + next_row + SYNC)
+    assert b"row 1" in b"".join(body for _, body in hand.until("Z"))
+    hand.send(next_row + SYNC)
+    assert b"row 2" in b"".join(body for _, body in hand.until("Z"))
+    hand.websocket.close()
 
 
 def test_nobody_listens_unseen_by_a_function_call(service: Service, organization: Organization, told: Sql) -> None:

@@ -28,6 +28,7 @@ from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.memory import Holding
 from tuplegate.http.message import Head
 from tuplegate.http.rota import Turn
+from tuplegate.http.short_frames import read_frame, write_frame
 from tuplegate.http.upgraded import Handed, UpgradedConnection
 from tuplegate.protocol.errors import ServiceError
 
@@ -124,7 +125,9 @@ class Frames:
         self._protocol = Protocol(
             Side.SERVER, max_size=(bounds.message_bytes_max, bounds.frame_bytes_max), logger=_SILENT
         )
+        self._short_max = bounds.frame_bytes_max
         self._fragments = 0
+        self.is_over = False
         self.ends = False
         """The connection is to be closed once everything was written."""
 
@@ -133,14 +136,18 @@ class Frames:
         """Bytes of a frame that is not whole."""
         return len(self._protocol.reader.buffer)
 
-    @property
-    def is_over(self) -> bool:
-        return self._protocol.state is not State.OPEN
+    def _look_at_state(self) -> None:
+        self.is_over = self._protocol.state is not State.OPEN
 
     def feed(self, data: bytes) -> tuple[list[bytes], int]:
         """Return the payloads that are whole now, and how many frames have come."""
         protocol = self._protocol
+        if self._fragments == 0 and not self.is_over and not protocol.reader.buffer:
+            payload = read_frame(data, masked=True)
+            if payload is not None and len(payload) <= self._short_max:
+                return [payload], 1
         protocol.receive_data(data)
+        self._look_at_state()
         payloads: list[bytes] = []
         frames = protocol.events_received()
         for frame in frames:
@@ -165,10 +172,8 @@ class Frames:
         return writes[0] if len(writes) == 1 else b"".join(writes)
 
     def send(self, data: bytes) -> None:
-        try:
-            self._protocol.send_binary(data)
-        except InvalidState:
-            pass  # it is being closed, and nobody takes it any more
+        if not self.is_over:  # else it is being closed, and nobody takes it any more
+            self._protocol.writes.append(write_frame(data))
 
     def ping(self) -> None:
         try:
@@ -182,10 +187,12 @@ class Frames:
             self._protocol.send_close(code, reason[:_REASON_MAX])
         except InvalidState:
             pass  # as above
+        self._look_at_state()
 
     def fail(self, code: CloseCode, reason: str) -> None:
         """Say what is wrong, and end."""
         self._protocol.fail(code, reason[:_REASON_MAX])
+        self._look_at_state()
 
 
 # -- the connection ---------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from tuplegate.cli.tunnel.packets import (
     write_error,
     write_startup,
 )
+from tuplegate.http.short_frames import read_frame, write_frame
 
 _CONNECT_S = 10.0
 _AGAIN_S = 0.25
@@ -83,6 +84,11 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         protocol = self._protocol
+        if protocol.state is OPEN and protocol.current_size is None and not protocol.reader.buffer:
+            payload = read_frame(data, masked=False)
+            if payload is not None:
+                self._take(payload)
+                return
         protocol.receive_data(data)
         for event in protocol.events_received():
             if isinstance(event, Frame):
@@ -120,8 +126,8 @@ class WebSocket(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         if self._protocol.state is OPEN:
-            self._protocol.send_binary(data)
-            self._flush()
+            assert self.transport is not None
+            self.transport.write(write_frame(data, os.urandom(4)))
 
     def close(self) -> None:
         if self._protocol.state is OPEN:

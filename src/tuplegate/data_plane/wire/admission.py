@@ -68,13 +68,17 @@ class WireAdmission:
         except port.EngineFailure as failure:
             raise to_wire_error(failure) from failure
 
-    async def admit_part(self, kind: int) -> None:
-        """Count a message of the extended protocol."""
+    def must_pay(self, kind: int) -> bool:
+        """Note a message of the extended protocol; return whether it is to be admitted as a statement is."""
         if kind == CLOSE and self._has_executed:
-            return
+            return False
         is_paid, self._is_paid = self._is_paid, kind != EXECUTE
         self._has_executed = self._has_executed or kind == EXECUTE
-        if not is_paid:
+        return not is_paid
+
+    async def admit_part(self, kind: int) -> None:
+        """Count a message of the extended protocol."""
+        if self.must_pay(kind):
             await self.admit(1)
 
     async def admit_sync(self) -> None:

@@ -35,7 +35,9 @@ class OwnStatements:
         self.must_succeed = must_succeed
         self._value = b""
         self._failure: WireError | None = None
-        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_answered = False
+        self._answered: asyncio.Future[None] | None = None
+        """Made when somebody waits."""
 
     def take(self, kind: int, message: bytes) -> None:
         """Take a message of the answer."""
@@ -47,18 +49,25 @@ class OwnStatements:
 
     def end(self) -> WireError | None:
         """Note that the answer is whole. Return why they have failed, if they have."""
-        if not self._answered.done():
+        self._is_answered = True
+        if self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
         return self._failure
 
+    async def _see_answered(self) -> None:
+        if not self._is_answered:
+            if self._answered is None:
+                self._answered = asyncio.get_running_loop().create_future()
+            await self._answered
+
     async def wait_for_any(self) -> bytes:
         """Return the first value of the last row, also where something failed behind it."""
-        await self._answered
+        await self._see_answered()
         return self._value
 
     async def wait(self) -> bytes:
         """Return the first value of the last row. Raises WireError where they have failed."""
-        await self._answered
+        await self._see_answered()
         if self._failure is not None:
             raise self._failure
         return self._value

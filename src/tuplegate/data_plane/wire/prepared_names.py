@@ -30,6 +30,9 @@ class PreparedNames:
         self._last: tuple[bytes, Judged] | None = None
         self.is_full = False
         """Some name was not remembered."""
+        self.has_none_to_lose = True
+        """No statement was prepared without a name, and none that could begin a block: outside of one there is neither
+        a statement nor a cursor without a name between a Sync and what follows it."""
 
     def see(self, kind: int) -> None:
         """Note that a message is sent."""
@@ -38,6 +41,8 @@ class PreparedNames:
 
     def note_parse(self, name: bytes, judged: Judged) -> None:
         """Note a Parse that the engine gets next."""
+        if not name or judged.is_inert or judged.ends or not judged.is_alone:
+            self.has_none_to_lose = False
         known = self._many.get(name)
         if judged.has_no_bound or judged.more or known is not None:
             if known is None and (len(self._many) >= _NAMES_MAX or not _NAME.fullmatch(name)):

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import struct
 from collections import deque
+from functools import lru_cache
 from typing import Final
 
 from tuplegate.admission.identity import Identity
@@ -255,7 +256,9 @@ class WireConnection:
         if self._level is not None and kind in _RUNS:
             await self._return_to_level()
         if begins:
-            await self._begin_unit()
+            if self._must_settle:
+                await self._settle()
+            self._begin_unit()
         if kind == QUERY:
             return await self._judge_query(message)
         if kind == FUNCTION:
@@ -265,8 +268,8 @@ class WireConnection:
             await self._judge_parse(message)
         elif kind == BIND:
             message = await self._judge_bind(message)
-        elif kind in (CLOSE, DESCRIBE, EXECUTE):
-            await self._admission.admit_part(kind)
+        elif kind in (CLOSE, DESCRIBE, EXECUTE) and self._admission.must_pay(kind):
+            await self._admission.admit(1)
         if kind == EXECUTE:
             return self._unlisten_behind_execute(message)
         if kind in (PARSE, BIND, DESCRIBE, COPY_DONE, COPY_FAIL):
@@ -284,9 +287,11 @@ class WireConnection:
             return closing
         if not behind:
             return b""
-        messages = self._add_own(behind, must_succeed=True)
-        # Behind a simple query there is no unnamed statement to be lost, and this one is answered with less.
-        return write_query(b";".join(behind)) if kind == QUERY else messages
+        # A simple query is answered with less. It drops the client's statement and cursor that have no name.
+        if kind == QUERY or (self._names.has_none_to_lose and self._began_in == IDLE):
+            self._note_own(must_succeed=True)
+            return _write_text(behind)
+        return self._add_own(behind, must_succeed=True)
 
     # -- listening ------------------------------------------------------------------------------------------------
 
@@ -295,10 +300,14 @@ class WireConnection:
         """Return whether a transaction block is open, and nothing is under way that could end it."""
         return self._flow.status == IN_BLOCK and not self._flow.has_statements
 
-    async def _begin_unit(self) -> None:
+    @property
+    def _must_settle(self) -> bool:
+        """Return whether what begins now must wait for what is under way."""
+        flow = self._flow
+        return flow.answers_own or (flow.is_running and (self._listening.can_end or self._names.is_full))
+
+    def _begin_unit(self) -> None:
         """See to what begins now: a text, or what comes up to the next Sync."""
-        if self._flow.answers_own or (self._flow.is_running and (self._listening.can_end or self._names.is_full)):
-            await self._settle()
         if not self._flow.is_running:
             self._parts.begin()
             self._engine.shows_parts = True
@@ -436,7 +445,8 @@ class WireConnection:
     async def _judge_bind(self, message: bytes) -> bytes:
         """Return the message, and before it what keeps code from committing. A cursor that is made in a block does not
         outlive it, so it matters where the cursor is made."""
-        await self._admission.admit_part(BIND)
+        if self._admission.must_pay(BIND):
+            await self._admission.admit(1)
         portal, _, rest = message[5:].partition(b"\0")
         name = rest.partition(b"\0")[0]
         self._listening.note_bind(portal, name)
@@ -498,11 +508,14 @@ class WireConnection:
 
     def _add_own(self, statements: tuple[bytes, ...], *, must_succeed: bool) -> bytes:
         """Return messages with statements of the service's own, which are sent next."""
+        self._note_own(must_succeed=must_succeed)
+        return b"".join(write_run(self._own_name, statement) for statement in statements) + SYNC_MESSAGE
+
+    def _note_own(self, *, must_succeed: bool) -> None:
         self._own.append(OwnStatements(must_succeed=must_succeed))
         self._flow.sent(HIDDEN)
         self._engine.shows_parts = True
         self._engine.shows_rows = self._flow.hides
-        return b"".join(write_run(self._own_name, statement) for statement in statements) + SYNC_MESSAGE
 
     def _refuse(self, kind: int, error: WireError) -> bytes:
         """Return what the engine refuses by itself, in place of a message, and note what the client is told then."""
@@ -641,6 +654,11 @@ class WireConnection:
             return None
         sqlstate = "57P01" if self._has_last_word else why.sqlstate or "57014"
         return WireError(sqlstate, why.message, why.hint).write(severity)
+
+
+@lru_cache(maxsize=100)
+def _write_text(statements: tuple[bytes, ...]) -> bytes:
+    return write_query(b";".join(statements))
 
 
 def write_last_word(error: WireError) -> bytes:

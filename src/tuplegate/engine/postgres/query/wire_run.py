@@ -98,8 +98,8 @@ class WireRun(Run):
 
     # -- the port -----------------------------------------------------------------------------------------------
 
-    async def read(self) -> bytes:
-        return await self._link.read()
+    def read(self) -> Coroutine[Any, Any, bytes]:
+        return self._link.read()
 
     async def write(self, data: bytes) -> None:
         if not self._is_ending:
