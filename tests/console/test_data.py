@@ -300,7 +300,7 @@ def test_a_csv_file_is_previewed_with_types_and_imported_whole(
     signed_in: Console, own: Organization, tmp_path: Path
 ) -> None:
     file = tmp_path / "My cities.csv"
-    file.write_text('Id;Name;Founded;Zip\n1;"a;b";1237-01-01;01234\n2;"say ""hi""";;00001\n3;"";1999-12-31;\n')
+    file.write_text('Id;Name;Founded;Zip\r\n1;"a;b";1237-01-01;01234\r\n2;"say ""hi""\n\nthen go";;00001\n3;"";1999-12-31;\n')
     page = signed_in.page
     signed_in.go("Data")
     page.get_by_role("link", name="Import a CSV file").click()
@@ -308,22 +308,45 @@ def test_a_csv_file_is_previewed_with_types_and_imported_whole(
     expect(page.get_by_label("Type of id")).to_have_value("integer")
     expect(page.get_by_label("Type of founded")).to_have_value("date")
     expect(page.get_by_label("Type of zip")).to_have_value("text")
+    expect(page.get_by_role("cell", name='say "hi"↵↵then go')).to_be_visible()
     page.get_by_role("button", name="Import 3 rows").click()
     expect(page.get_by_role("heading", name="my_cities")).to_be_visible()
     rows = own.control.sql().rows("select * from my_cities order by id", row_mode="arrays")
-    assert rows == [[1, "a;b", "1237-01-01", "01234"], [2, 'say "hi"', None, "00001"], [3, "", "1999-12-31", None]]
+    assert rows == [[1, "a;b", "1237-01-01", "01234"], [2, 'say "hi"\n\nthen go', None, "00001"], [3, "", "1999-12-31", None]]
 
 
-def test_an_import_that_fails_leaves_nothing(signed_in: Console, own: Organization, tmp_path: Path) -> None:
-    own.control.sql()("create table small (n int check (n < 3))")
-    file = tmp_path / "small.csv"
-    file.write_text("n\n1\n2\n3\n")
+def test_a_row_that_cannot_be_imported_is_named_and_leaves_nothing(
+    signed_in: Console, own: Organization, tmp_path: Path
+) -> None:
+    own.control.sql()("create table small (n int check (n <> 13), born date, note text unique)")
+    good = [f'{n},2000-01-01,"a\nnote {n}"' for n in range(100, 5000)]
     page = signed_in.page
     signed_in.command("Load the schema again")
     signed_in.go("Data")
     page.get_by_role("link", name="Import a CSV file").click()
-    page.get_by_label("CSV file").set_input_files(file)
-    expect(page.get_by_text("The rows are added to the table small.")).to_be_visible()
-    page.get_by_role("button", name="Import 3 rows").click()
-    expect(signed_in.alert).to_contain_text("violates check constraint")
-    assert own.control.sql().value("select count(*) from small") == 0
+    # Each of the rows before takes two lines of the file.
+    wanted = {  # by the row that is wrong
+        "7,1999-02-30,x": "Line 9802, column born: date/time field value out of range",
+        "13,,x": 'Line 9802: new row for relation "small" violates check constraint',
+        '7,,"a\nnote 2222"': 'Line 9802: duplicate key value violates unique constraint "small_note_key"',
+        "7,x": "Line 9802 has 2 fields, and the first line has 3.",
+        '7,"x': "Line 9802, field 2: a quote is opened and never closed.",
+    }
+    for number, (row, told) in enumerate(wanted.items(), 1):
+        file = tmp_path / "small.csv"
+        more = [] if '"x' in row else [f"8,,last {n}" for n in range(number)]
+        file.write_text("\n".join(["n,born,note", *good, row, *more, ""]))
+        page.get_by_label("CSV file").set_input_files(file)
+        # The count tells this file from the one before.
+        button = page.get_by_role("button", name=f"Import {4901 + len(more):,} rows")
+        expect(button).to_be_visible()
+        if button.is_enabled():
+            expect(page.get_by_text("The rows are added to the table small.")).to_be_visible()
+            button.click()
+            expect(signed_in.alert).to_contain_text("Nothing was imported.")
+        expect(signed_in.alert.filter(has_text=told)).to_be_visible()
+        assert own.control.sql().value("select count(*) from small") == 0
+        file.unlink()
+    (tmp_path / "latin.csv").write_bytes("n,note\n1,Zürich\n".encode("latin-1"))
+    page.get_by_label("CSV file").set_input_files(tmp_path / "latin.csv")
+    expect(signed_in.alert.filter(has_text="The file is not UTF-8.")).to_be_visible()

@@ -58,6 +58,15 @@ VIEWS = {
 }
 
 
+OUT_OF_SIGHT = """[
+    ...[...document.querySelectorAll("main td button")]
+        .filter(one => one.getBoundingClientRect().right > 360),
+    ...[...document.querySelectorAll("main td:first-child :is(bdi, time)")]
+        .filter(one => one.getClientRects().length > 1),
+].map(one => `${location.hash}: ${one.textContent}`)"""
+"""Buttons of rows that would have to be scrolled to, and names and times that are broken into lines."""
+
+
 @pytest.fixture(scope="module")
 def shop(service: Service) -> Organization:
     """An organization with something to look at."""
@@ -127,6 +136,7 @@ def test_every_view_fits_a_screen_of_360_pixels(browser: Browser, service: Servi
             console.picture(f"{name}-360")
             if console.page.evaluate("document.documentElement.scrollWidth > 360"):
                 wide.append(name)
+            wide += console.page.evaluate(OUT_OF_SIGHT)
         assert wide == []
         console.page.get_by_role("button", name="Menu").click()
         expect(console.page.get_by_role("link", name="Overview")).to_be_visible()

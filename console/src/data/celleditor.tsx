@@ -67,25 +67,38 @@ export function CellEditor({ column, value, onStage, onLeave, onDone }: CellEdit
         }}
         onKeyDown={onKeyDown}
       />
-      <div class="cell-editor-foot">
-        {column.type === "bool" &&
-          ["true", "false"].map((word) => (
-            <button type="button" class="small" key={word} onClick={() => stage(word)}>
-              {word}
-            </button>
-          ))}
-        {column.nullable && (
-          <button type="button" class="small" onClick={() => stage(null)} title="Ctrl 0">
-            NULL
+      <EditorFoot column={column} onStage={stage} onResult={() => stage(result())} onLeave={leave} />
+    </div>
+  );
+}
+
+interface EditorFootProps {
+  column: Column;
+  onStage: (value: string | null) => void;
+  onResult: () => void;
+  onLeave: () => void;
+}
+
+function EditorFoot({ column, onStage, onResult, onLeave }: EditorFootProps) {
+  return (
+    <div class="cell-editor-foot">
+      {column.type === "bool" &&
+        ["true", "false"].map((word) => (
+          <button type="button" class="small" key={word} onClick={() => onStage(word)}>
+            {word}
           </button>
-        )}
-        <button type="button" class="small primary" onClick={() => stage(result())} title="Enter">
-          Stage
+        ))}
+      {column.nullable && (
+        <button type="button" class="small" onClick={() => onStage(null)} title="Ctrl 0">
+          NULL
         </button>
-        <button type="button" class="small quiet" onClick={leave} title="Escape">
-          Leave
-        </button>
-      </div>
+      )}
+      <button type="button" class="small primary" onClick={onResult} title="Enter">
+        Stage
+      </button>
+      <button type="button" class="small quiet" onClick={onLeave} title="Escape">
+        Leave
+      </button>
     </div>
   );
 }

@@ -3,44 +3,71 @@
 export interface Csv {
   header: string[];
   rows: (string | null)[][];
-  /** Lines whose number of fields differs from the header's, by their number in the file. */
-  uneven: number[];
+  /** The line of the file that each row begins on. */
+  lines: number[];
+  /** What keeps it from being imported, with the lines. */
+  problems: string[];
+}
+
+const PROBLEMS_MAX = 5;
+
+interface Field {
+  value: string | null;
+  end: number;
+  /** A quote that is never closed. */
+  isOpen?: boolean;
 }
 
 /** Read a CSV text. A field without quotes that is empty is NULL; `""` is the empty text. */
 export function parseCsv(text: string, separator: string): Csv {
-  const records: (string | null)[][] = [];
-  const quoted = new RegExp(`"((?:[^"]|"")*)"|([^${separator === "\t" ? "\\t" : separator}\\r\\n]*)`, "y");
-  let record: (string | null)[] = [];
+  const records: { fields: (string | null)[]; line: number }[] = [];
+  const problems: string[] = [];
+  const plain = new RegExp(`[^${separator === "\t" ? "\\t" : separator}\\r\\n]*`, "y");
   let at = text.charCodeAt(0) === 0xfeff ? 1 : 0;
+  let line = 1;
   while (at < text.length) {
-    quoted.lastIndex = at;
-    const field = quoted.exec(text)!;
-    record.push(field[1] !== undefined ? field[1].replaceAll('""', '"') : field[2] === "" ? null : field[2]!);
-    at = quoted.lastIndex;
-    const next = text[at];
-    if (next === separator) {
+    const fields: (string | null)[] = [];
+    const begins = line;
+    for (;;) {
+      const field = text[at] === '"' ? readQuoted(text, at, plain) : readPlain(text, at, plain);
+      if (field.isOpen) problems.push(`Line ${line}, field ${fields.length + 1}: a quote is opened and never closed.`);
+      fields.push(field.value);
+      line += countLines(field.value ?? "");
+      at = field.end;
+      if (text[at] !== separator) break;
       at += 1;
-      if (at === text.length) record.push(null);
-      continue;
     }
-    if (next !== undefined && next !== "\r" && next !== "\n") {
-      // Letters behind a closing quote belong to the field, as most readers have it.
-      quoted.lastIndex = at;
-      const rest = /[^\r\n]*/y;
-      rest.lastIndex = at;
-      record.push(`${record.pop() ?? ""}${rest.exec(text)![0]}`);
-      at = rest.lastIndex;
-    }
-    if (text.startsWith("\r\n", at)) at += 2;
-    else at += 1;
-    if (record.length > 1 || record[0] !== null) records.push(record);
-    record = [];
+    at += text.startsWith("\r\n", at) ? 2 : 1;
+    line += 1;
+    if (fields.length > 1 || fields[0] !== null) records.push({ fields, line: begins });
   }
-  if (record.length) records.push(record);
-  const header = (records.shift() ?? []).map((name, index) => name?.trim() || `column_${index + 1}`);
-  const uneven = records.flatMap((row, index) => (row.length === header.length ? [] : [index + 2]));
-  return { header, rows: records, uneven };
+  const header = (records.shift()?.fields ?? []).map((name, index) => name?.trim() || `column_${index + 1}`);
+  const uneven = records.filter(({ fields }) => fields.length !== header.length);
+  for (const { fields, line: where } of uneven.slice(0, PROBLEMS_MAX))
+    problems.push(`Line ${where} has ${fields.length} fields, and the first line has ${header.length}.`);
+  if (uneven.length > PROBLEMS_MAX) problems.push(`So have ${uneven.length - PROBLEMS_MAX} other lines.`);
+  return { header, rows: records.map((one) => one.fields), lines: records.map((one) => one.line), problems };
+}
+
+function readPlain(text: string, at: number, plain: RegExp): Field {
+  plain.lastIndex = at;
+  plain.test(text);
+  const end = plain.lastIndex;
+  return { value: end > at ? text.slice(at, end) : null, end };
+}
+
+/** Read a field in quotes, which may hold line breaks. Letters behind its closing quote belong to it. */
+function readQuoted(text: string, at: number, plain: RegExp): Field {
+  let close = text.indexOf('"', at + 1);
+  while (close >= 0 && text[close + 1] === '"') close = text.indexOf('"', close + 2);
+  if (close < 0) return { value: text.slice(at + 1), end: text.length, isOpen: true };
+  const value = text.slice(at + 1, close).replaceAll('""', '"');
+  const rest = readPlain(text, close + 1, plain);
+  return { value: value + (rest.value ?? ""), end: rest.end };
+}
+
+function countLines(text: string): number {
+  return text.includes("\n") || text.includes("\r") ? text.match(/\r\n|\r|\n/g)!.length : 0;
 }
 
 export function guessSeparator(text: string): string {

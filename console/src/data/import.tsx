@@ -1,29 +1,29 @@
 /** Import of a CSV file: a preview with guessed types, then all rows in one transaction. */
 import { useState } from "preact/hooks";
 import { makeFailure } from "../api/http";
-import { OpenTransaction } from "../api/query";
 import { session } from "../api/session";
-import { database } from "../app/database";
 import { formatRoute, go } from "../app/router";
+import { cellText } from "../grid/values";
 import { useWork } from "../parts/dialog";
 import { formatCount, plural } from "../parts/show";
 import { FailureBox } from "../parts/states";
 import { useStore } from "../parts/store";
 import { tell } from "../parts/toast";
-import { quoteIdentifier, quoteTable } from "../sql/quote";
 import { loadSchema, schema, type Table } from "../sql/schema";
 import { columnName, type Csv, guessSeparator, guessType, parseCsv, TYPES } from "./csv";
+import { importRows, type Target } from "./importing";
 
 const FILE_BYTES_MAX = 200 << 20;
 const PREVIEW_ROWS = 8;
 const GUESSED_ROWS = 5_000;
-const BATCH_ROWS = 2_000;
-const BATCH_BYTES = 2 << 20;
 
-interface Target {
-  name: string;
-  type: string;
-  isUsed: boolean;
+async function readText(file: File): Promise<string> {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+  } catch {
+    const hint = "Save it as UTF-8, then choose it again: as it is, letters would be lost.";
+    throw makeFailure("no_utf8", "The file is not UTF-8.", hint);
+  }
 }
 
 /** Read a file, and guess a type for each of its columns. */
@@ -32,7 +32,7 @@ async function readFile(file: File): Promise<{ csv: Csv; name: string; targets: 
     const hint = "Use the command line: tuplegate import reads files of any size.";
     throw makeFailure("too_large", "The file is larger than 200 MB.", hint);
   }
-  const text = await file.text();
+  const text = await readText(file);
   const csv = parseCsv(text, guessSeparator(text));
   if (csv.header.length === 0) throw makeFailure("empty_file", "The file is empty.");
   const sample = csv.rows.slice(0, GUESSED_ROWS);
@@ -54,7 +54,7 @@ export function ImportView() {
   );
 }
 
-function FileDrop({ onFile }: { onFile: (file: File) => void }) {
+function FileDrop({ chosen, onFile }: { chosen: string; onFile: (file: File) => void }) {
   const take = (files: FileList | null | undefined) => {
     const file = files?.[0];
     if (file) onFile(file);
@@ -68,12 +68,24 @@ function FileDrop({ onFile }: { onFile: (file: File) => void }) {
         take(event.dataTransfer?.files);
       }}
     >
-      <span>Choose a file, or drop it here. The first line has the names of the columns.</span>
+      <span>
+        {chosen ? (
+          <>
+            Read: <bdi class="mono">{chosen}</bdi>. Choose another, or drop it here.
+          </>
+        ) : (
+          "Choose a file, or drop it here. The first line has the names of the columns."
+        )}
+      </span>
       <input
         type="file"
         accept=".csv,.tsv,.txt,text/csv"
         aria-label="CSV file"
-        onChange={(event) => take(event.currentTarget.files)}
+        onChange={(event) => {
+          take(event.currentTarget.files);
+          // Without this a file that was mended and is chosen again would be no change.
+          event.currentTarget.value = "";
+        }}
       />
     </label>
   );
@@ -81,6 +93,7 @@ function FileDrop({ onFile }: { onFile: (file: File) => void }) {
 
 function ImportForm() {
   const [csv, setCsv] = useState<Csv | null>(null);
+  const [chosen, setChosen] = useState("");
   const [name, setName] = useState("");
   const [targets, setTargets] = useState<Target[]>([]);
   const [done, setDone] = useState<number | null>(null);
@@ -91,8 +104,10 @@ function ImportForm() {
   );
   const read = (file: File) =>
     run(async () => {
+      setCsv(null);
       const found = await readFile(file);
       setCsv(found.csv);
+      setChosen(file.name);
       setName(found.name);
       setTargets(found.targets);
     });
@@ -100,7 +115,7 @@ function ImportForm() {
     run(async () => {
       setDone(0);
       try {
-        await importRows(csv!, name, existing, targets, setDone);
+        await importRows({ csv: csv!, name, existing, targets }, setDone);
       } finally {
         setDone(null);
       }
@@ -113,7 +128,7 @@ function ImportForm() {
       <div class="page-head">
         <h1>Import a CSV file</h1>
       </div>
-      <FileDrop onFile={(file) => void read(file)} />
+      <FileDrop chosen={chosen} onFile={(file) => void read(file)} />
       {failure && <FailureBox failure={failure} />}
       {csv && (
         <>
@@ -123,7 +138,7 @@ function ImportForm() {
             <button
               type="button"
               class="primary"
-              disabled={isBusy || !name || csv.uneven.length > 0}
+              disabled={isBusy || !name || csv.problems.length > 0}
               onClick={() => void start()}
             >
               Import {plural(csv.rows.length, "row")}
@@ -159,17 +174,13 @@ function TargetForm({
         <input class="mono" value={name} onInput={(event) => onName(event.currentTarget.value)} spellcheck={false} />
       </label>
       <p class="faint">
-        {existing ? `The rows are added to the table ${existing.name}.` : "A new table is made."} All rows are imported,
-        or none.
+        {existing
+          ? `The rows are added to the table ${existing.name}.`
+          : `A new table is made, with types guessed from ${csv.rows.length > GUESSED_ROWS ? `the first ${formatCount(GUESSED_ROWS)} rows` : "all rows"}.`}{" "}
+        All rows are imported, or none.
       </p>
-      {csv.uneven.length > 0 && (
-        <FailureBox
-          failure={makeFailure(
-            "uneven",
-            `Line ${csv.uneven.slice(0, 5).join(", ")}${csv.uneven.length > 5 ? ", …" : ""} has another number of fields than the first line has.`,
-            "Mend the file, then choose it again.",
-          )}
-        />
+      {csv.problems.length > 0 && (
+        <FailureBox failure={makeFailure("bad_csv", csv.problems.join(" "), "Mend the file, then choose it again.")} />
       )}
     </>
   );
@@ -234,7 +245,7 @@ function Preview({ csv, targets, existing, onChange }: PreviewProps) {
                   {row[index] === null || row[index] === undefined ? (
                     <span class="null">NULL</span>
                   ) : (
-                    row[index]!.slice(0, 80)
+                    <bdi>{cellText(row[index]!.slice(0, 80))}</bdi>
                   )}
                 </td>
               ))}
@@ -251,51 +262,4 @@ function Preview({ csv, targets, existing, onChange }: PreviewProps) {
       )}
     </div>
   );
-}
-
-/** Send the rows in portions within one open transaction; nothing stays if one fails. */
-async function importRows(
-  csv: Csv,
-  name: string,
-  existing: Table | undefined,
-  targets: Target[],
-  tellDone: (done: number) => void,
-): Promise<void> {
-  const used = targets.map((target, at) => ({ ...target, at })).filter((target) => target.isUsed);
-  const table = existing ? quoteTable(existing.schema, existing.name) : quoteIdentifier(name);
-  const typeOf = (target: Target) =>
-    existing?.columns.find((column) => column.name === target.name)?.type ?? target.type;
-  const columns = used.map((target) => quoteIdentifier(target.name));
-  const values = used.map((target, at) => `f${at + 1}::${typeOf(target)}`);
-  const arrays = used.map((_, at) => `$${at + 1}::text[]`);
-  const sql = `insert into ${table} (${columns.join(", ")}) select ${values.join(", ")} from unnest(${arrays.join(", ")}) as f (${used.map((_, at) => `f${at + 1}`).join(", ")})`;
-  const opened = await OpenTransaction.begin(database.value, { timeout_ms: 3_600_000, idle_timeout_ms: 60_000 });
-  let isOpen = true;
-  try {
-    if (!existing)
-      await opened.query({
-        sql: `create table ${table} (${used.map((target, at) => `${columns[at]} ${target.type}`).join(", ")})`,
-      });
-    for (let from = 0; from < csv.rows.length;) {
-      const until = endOfBatch(csv.rows, from);
-      const batch = csv.rows.slice(from, until);
-      await opened.query({ sql, params: used.map((target) => batch.map((row) => row[target.at] ?? null)) });
-      from = until;
-      tellDone(until);
-    }
-    isOpen = false;
-    await opened.commit();
-  } finally {
-    if (isOpen) await opened.rollback();
-  }
-}
-
-function endOfBatch(rows: (string | null)[][], from: number): number {
-  let bytes = 0;
-  let at = from;
-  while (at < rows.length && at - from < BATCH_ROWS && bytes < BATCH_BYTES) {
-    for (const field of rows[at]!) bytes += (field?.length ?? 0) + 4;
-    at += 1;
-  }
-  return at;
 }

@@ -32,7 +32,7 @@ export function DataPage() {
   const table = known.tables.find((one) => one.schema === schemaName && one.name === tableName);
   return (
     <div class="data-page">
-      <Tree known={known} chosen={table} />
+      <Tree known={known} chosen={table} isFolded={tableName !== undefined || at.params.has("view")} />
       <section class="data-main" aria-label={tableName ?? "Tables"}>
         {tableName ? (
           table ? (

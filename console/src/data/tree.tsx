@@ -1,5 +1,5 @@
 /** The schema as a tree: schemas, tables, and of those that are open columns, indexes and constraints, with sizes. */
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { database } from "../app/database";
 import { formatRoute } from "../app/router";
 import { formatBytes } from "../parts/show";
@@ -17,7 +17,14 @@ const SIGNS: Record<Table["kind"], string> = {
 };
 const SHOWN_MAX = 500;
 
-export function Tree({ known, chosen }: { known: Schema; chosen: Table | undefined }) {
+interface TreeProps {
+  known: Schema;
+  chosen: Table | undefined;
+  /** On a narrow screen only the way back to all tables is shown. */
+  isFolded: boolean;
+}
+
+export function Tree({ known, chosen, isFolded }: TreeProps) {
   const [typed, setTyped] = useState("");
   const wanted = typed.toLowerCase();
   const fitting = known.tables.filter(
@@ -27,7 +34,7 @@ export function Tree({ known, chosen }: { known: Schema; chosen: Table | undefin
   );
   const schemas = [...new Set(fitting.map((table) => table.schema))];
   return (
-    <aside class="tree-side" aria-label="Schema" data-has-table={chosen !== undefined}>
+    <aside class="tree-side" aria-label="Schema" data-folded={isFolded}>
       <div class="toolbar">
         <input
           type="search"
@@ -76,6 +83,9 @@ function SizeOf({ tables }: { tables: Table[] }) {
 
 function TreeTable({ known, table, isChosen }: { known: Schema; table: Table; isChosen: boolean }) {
   const [isOpen, setOpen] = useState(isChosen);
+  useEffect(() => {
+    if (isChosen) setOpen(true);
+  }, [isChosen]);
   return (
     <li>
       <div class="tree-row" data-chosen={isChosen}>
@@ -149,7 +159,10 @@ function Indexes({ table, all }: { table: Table; all: Index[] }) {
       <ul aria-label={`Indexes of ${table.name}`}>
         {all.map((index) => (
           <li key={index.name} title={index.definition}>
-            <bdi>{index.name}</bdi> <span class="faint">{describeIndex(index)}</span>
+            <span class="tree-label">
+              <bdi>{index.name}</bdi> <span class="faint">{describeIndex(index)}</span>
+            </span>{" "}
+            <span class="tree-size">{formatBytes(index.bytes)}</span>
           </li>
         ))}
       </ul>
@@ -160,7 +173,7 @@ function Indexes({ table, all }: { table: Table; all: Index[] }) {
 /** Say what an index is of: behind its method stand columns and conditions. */
 function describeIndex(index: Index): string {
   const [, method = "", rest = ""] = / USING (\w+) ([\s\S]*)$/.exec(index.definition) ?? [];
-  const words = [rest, method === "btree" ? "" : method, index.isUnique ? "unique" : "", formatBytes(index.bytes)];
+  const words = [rest, method === "btree" ? "" : method, index.isUnique ? "unique" : ""];
   return words.filter(Boolean).join(", ");
 }
 

@@ -13,7 +13,12 @@ function describe(name: string, value: unknown): string {
     if (/bytes/.test(name)) return `${formatBytes(value)} (${formatCount(value)})`;
     return `${formatCount(value)}${/_ms/.test(name) ? " ms" : /_s$|seconds/.test(name) ? " s" : ""}`;
   }
+  if (name === "rate") return describeRate(value as OwnOrganization["limits"]["rate"]);
   return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+function describeRate({ requests, window_seconds: seconds }: OwnOrganization["limits"]["rate"]): string {
+  return requests === null ? "no limit" : `${formatCount(requests)} requests in ${formatCount(seconds)} s`;
 }
 
 export function SettingsPage() {

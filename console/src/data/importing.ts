@@ -1,0 +1,159 @@
+/** Sends the rows of a CSV file: all in one transaction, and a row that is refused is found and named. */
+import { asFailure, Failure } from "../api/http";
+import { OpenTransaction } from "../api/query";
+import { database } from "../app/database";
+import { quoteIdentifier, quoteTable } from "../sql/quote";
+import type { Table } from "../sql/schema";
+import type { Csv } from "./csv";
+
+const BATCH_ROWS = 2_000;
+const BATCH_BYTES = 2 << 20;
+
+/** A column of the file, and the one that it goes to. */
+export interface Target {
+  name: string;
+  type: string;
+  isUsed: boolean;
+}
+
+export interface Import {
+  csv: Csv;
+  name: string;
+  existing: Table | undefined;
+  targets: Target[];
+}
+
+interface Used {
+  name: string;
+  type: string;
+  /** Its place in the file. */
+  at: number;
+}
+
+function listUsed({ targets, existing }: Import): Used[] {
+  const typeOf = ({ name, type }: Target) => existing?.columns.find((column) => column.name === name)?.type ?? type;
+  return targets.flatMap((target, at) => (target.isUsed ? [{ name: target.name, type: typeOf(target), at }] : []));
+}
+
+/** Import all rows in one transaction; nothing stays if one is refused. */
+export async function importRows(given: Import, tellDone: (done: number) => void): Promise<void> {
+  const { rows } = given.csv;
+  const { existing } = given;
+  const used = listUsed(given);
+  const table = existing ? quoteTable(existing.schema, existing.name) : quoteIdentifier(given.name);
+  const opened = await OpenTransaction.begin(database.value, { timeout_ms: 3_600_000, idle_timeout_ms: 60_000 });
+  const sender = new Sender(opened, given.csv, used, writeInsert(table, used));
+  let isOpen = true;
+  try {
+    if (!existing)
+      await opened.query({
+        sql: `create table ${table} (${used.map(({ name, type }) => `${quoteIdentifier(name)} ${type}`).join(", ")})`,
+      });
+    for (let from = 0; from < rows.length;) {
+      const until = endOfBatch(rows, from);
+      if (await sender.tryRows(from, until)) throw await sender.explainRefusal(from, until);
+      from = until;
+      tellDone(until);
+    }
+    isOpen = false;
+    await opened.commit();
+  } finally {
+    if (isOpen) await opened.rollback();
+  }
+}
+
+function writeInsert(table: string, used: Used[]): string {
+  const columns = used.map(({ name }) => quoteIdentifier(name));
+  const fields = used.map((_, at) => `f${at + 1}`);
+  const values = used.map(({ type }, at) => `${fields[at]}::${type}`);
+  const arrays = used.map((_, at) => `$${at + 1}::text[]`);
+  return `insert into ${table} (${columns.join(", ")}) select ${values.join(", ")} from unnest(${arrays.join(", ")}) as f (${fields.join(", ")})`;
+}
+
+function endOfBatch(rows: (string | null)[][], from: number): number {
+  let bytes = 0;
+  let at = from;
+  while (at < rows.length && at - from < BATCH_ROWS && bytes < BATCH_BYTES) {
+    for (const field of rows[at]!) bytes += (field?.length ?? 0) + 4;
+    at += 1;
+  }
+  return at;
+}
+
+/** Return the first of some things that is refused, where `isRefused` tells it of a part of them, in order. */
+async function findFirst(
+  from: number,
+  until: number,
+  isRefused: (from: number, until: number) => Promise<boolean>,
+): Promise<number> {
+  let low = from;
+  let high = until;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (await isRefused(low, middle)) high = middle;
+    else low = middle;
+  }
+  return low;
+}
+
+/** Sends parts of a file within an open transaction, which goes on when one is refused. */
+class Sender {
+  readonly #opened: OpenTransaction;
+  readonly #csv: Csv;
+  readonly #used: Used[];
+  readonly #insert: string;
+
+  constructor(opened: OpenTransaction, csv: Csv, used: Used[], insert: string) {
+    this.#opened = opened;
+    this.#csv = csv;
+    this.#used = used;
+    this.#insert = insert;
+  }
+
+  /** Insert rows; return why they were refused. */
+  tryRows(from: number, until: number): Promise<Failure | null> {
+    const part = this.#csv.rows.slice(from, until);
+    return this.#try(
+      this.#insert,
+      this.#used.map(({ at }) => part.map((row) => row[at] ?? null)),
+    );
+  }
+
+  async #try(sql: string, params: (string | null | (string | null)[])[]): Promise<Failure | null> {
+    await this.#opened.query({ sql: "savepoint part" });
+    try {
+      await this.#opened.query({ sql, params });
+    } catch (error) {
+      const failure = asFailure(error);
+      // Where the transaction cannot go on there is no row to look for.
+      await this.#opened.query({ sql: "rollback to savepoint part" }).catch(() => {
+        throw failure;
+      });
+      return failure;
+    }
+    await this.#opened.query({ sql: "release savepoint part" });
+    return null;
+  }
+
+  /** Find the row that makes a part refused, and where it can be told the column. */
+  async explainRefusal(from: number, until: number): Promise<Failure> {
+    const at = await findFirst(from, until, async (low, high) => (await this.tryRows(low, high)) !== null);
+    const failure = (await this.tryRows(at, at + 1))!;
+    const column = failure.body.sqlstate?.startsWith("22") ? await this.#findColumn(at) : null;
+    const where = `Line ${this.#csv.lines[at]}${column ? `, column ${column}` : ""}`;
+    const message = `${where}: ${failure.message}. Nothing was imported.`;
+    return new Failure(failure.status, { ...failure.body, message }, failure.requestId);
+  }
+
+  /** Return the column of a row whose text is no value of its type. */
+  async #findColumn(row: number): Promise<string | null> {
+    const refuses = async (from: number, until: number) => {
+      const part = this.#used.slice(from, until);
+      const casts = part.map(({ type }, at) => `$${at + 1}::text::${type}`);
+      const values = part.map(({ at }) => this.#csv.rows[row]![at] ?? null);
+      return (await this.#try(`select ${casts.join(", ")}`, values)) !== null;
+    };
+    const at = await findFirst(0, this.#used.length, refuses);
+    return (await refuses(at, at + 1)) ? this.#used[at]!.name : null;
+  }
+}
