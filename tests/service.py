@@ -40,8 +40,8 @@ FORKED = "TUPLEGATE_TEST_FORKED"
 """Is set where services may be forked from a process that has loaded them: in tests, and not in benchmarks."""
 
 START_TIMEOUT_S = 60
-CLUSTER_START_TIMEOUT_S = 300
-"""For a first start on an engine of several nodes, which change definitions one by one."""
+ENGINE_START_TIMEOUT_S = 300
+"""For a first start on an engine of one's own, which may change definitions one by one."""
 STOP_TIMEOUT_S = 60
 
 
@@ -182,7 +182,7 @@ def start_service(
             limited = [] if files_max is None else ["sh", "-c", f'ulimit -n {files_max}; exec "$0" "$@"']
             command = [*limited, sys.executable, "-m", "tuplegate", *arguments]
             process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=given)
-    deadline = time.monotonic() + (CLUSTER_START_TIMEOUT_S if "," in engine else START_TIMEOUT_S)
+    deadline = time.monotonic() + (ENGINE_START_TIMEOUT_S if engine else START_TIMEOUT_S)
     # The addresses, the key and the line to paste are written at once, when the service is ready.
     while not (text := out.read_text()).endswith("\n"):
         if process.poll() is not None or time.monotonic() > deadline:

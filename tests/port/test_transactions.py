@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -96,6 +97,15 @@ async def test_a_read_only_transaction_writes_nothing(tenant: Tenant) -> None:
         with pytest.raises(StatementFailed) as caught:
             await tenant.transaction("select 1", sql, read_only=True)
         assert caught.value.statement == 1
+    assert await tenant.value(f"select count(*) from {table}") == 0
+
+
+async def test_no_statement_makes_a_read_only_transaction_write(tenant: Tenant) -> None:
+    """Whether the engine refuses that or takes it: nothing is there in the end."""
+    table = await tenant.table()
+    for change in ("select set_config('transaction_read_only', 'off', false)", "set transaction read write"):
+        with suppress(StatementFailed):
+            await tenant.transaction(change, f"insert into {table} values (1)", read_only=True)
     assert await tenant.value(f"select count(*) from {table}") == 0
 
 

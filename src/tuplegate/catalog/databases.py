@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tuplegate.catalog.metadata import Actor, Metadata, build_change, change, read
-from tuplegate.catalog.paging import Page, build_page
+from tuplegate.catalog.paging import ORDER, Page, build_page
 from tuplegate.protocol.control import DatabaseName, DatabaseRecord
 
 _NAMES_MAX = 1000
@@ -78,7 +78,7 @@ class DatabaseRecords:
 
     async def list_page(self, organization: str, bound: str | None, page: Page) -> list[DatabaseRecord]:
         sql, params = build_page("d", page, _RECORDS, organization, bound)
-        return await read(self._metadata, DatabaseRecord, sql, *params)
+        return await read(self._metadata, DatabaseRecord, sql, *params, order=ORDER)
 
     async def list_names(self, organization: str, bound: str | None) -> list[DatabaseName]:
         """Return the active databases by name: as many as fit a page, which are more than there should be."""
@@ -86,7 +86,7 @@ class DatabaseRecords:
             self._metadata, DatabaseName,
             "SELECT name, is_default AS default FROM database WHERE organization = $1 AND state = 'active'"
             f" AND ($2::text IS NULL OR id = $2) ORDER BY name LIMIT {_NAMES_MAX}",
-            organization, bound,
+            organization, bound, order="r.name",
         )  # fmt: skip
 
     async def show(self, organization: str, bound: str | None, name: str) -> DatabaseRecord | None:

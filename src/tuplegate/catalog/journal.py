@@ -37,7 +37,7 @@ class Journal:
             "SELECT id, at, action, subject, key, session, address, request_id FROM audit WHERE organization = $1"
             " AND ($2::text IS NULL OR database = $2)"
             " AND ($3::bigint IS NULL OR id < $3::bigint) ORDER BY id DESC LIMIT $4::int",
-            organization, bound, None if before is None else str(before), str(limit + 1),
+            organization, bound, None if before is None else str(before), str(limit + 1), order="r.id DESC",
         )  # fmt: skip
 
     async def note(self, actor: Actor, action: str, database: str) -> None:
@@ -81,5 +81,5 @@ class Journal:
             "  OR u.hour = $5::timestamptz AND coalesce(d.name, u.database) > $6)"
             " ORDER BY u.hour DESC, coalesce(d.name, u.database) LIMIT $7::int",
             organization, bound, since.isoformat() if since else None, until.isoformat() if until else None,
-            hour, shown, str(page.limit + 1),
+            hour, shown, str(page.limit + 1), order="r.hour DESC, r.database",
         )  # fmt: skip

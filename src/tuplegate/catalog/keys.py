@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from tuplegate.access.tokens import Token
 from tuplegate.catalog.metadata import Actor, Metadata, change, read
-from tuplegate.catalog.paging import Page, build_page
+from tuplegate.catalog.paging import ORDER, Page, build_page
 from tuplegate.protocol.control import KeyRecord
 
 _STATE = (
@@ -48,7 +48,7 @@ class KeyRecords:
 
     async def list_page(self, organization: str, database: str | None, page: Page) -> list[KeyRecord]:
         sql, params = build_page("k", page, _RECORDS, organization, database)
-        return await read(self._metadata, KeyRecord, sql, *params)
+        return await read(self._metadata, KeyRecord, sql, *params, order=ORDER)
 
     async def show(self, organization: str, database: str | None, id: str) -> KeyRecord | None:
         records = await read(self._metadata, KeyRecord, f"{_RECORDS} AND k.id = $3", organization, database, id)

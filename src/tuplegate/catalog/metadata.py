@@ -40,9 +40,13 @@ class Actor:
     address: str | None = None
 
 
-async def read(metadata: Metadata, kind: type[_T], sql: str, *params: str | None) -> list[_T]:
-    """Run a query, and return its rows as records."""
-    rows = await metadata.fetch(f"SELECT row_to_json(r) FROM ({sql}) r", *params)
+async def read(metadata: Metadata, kind: type[_T], sql: str, *params: str | None, order: str = "") -> list[_T]:
+    """Run a query, and return its rows as records.
+
+    `order` says how they are sorted, by columns of `r`: not every engine keeps the order that the query itself has.
+    """
+    sorting = f" ORDER BY {order}" if order else ""
+    rows = await metadata.fetch(f"SELECT row_to_json(r) FROM ({sql}) r{sorting}", *params)
     return [msgspec.json.decode(str(row[0]), type=kind) for row in rows]
 
 

@@ -2,7 +2,7 @@
 
 from tuplegate.access.tokens import Token
 from tuplegate.catalog.metadata import Actor, Metadata, change, read
-from tuplegate.catalog.paging import Page, build_page
+from tuplegate.catalog.paging import ORDER, Page, build_page
 from tuplegate.protocol.control import OrganizationRecord
 
 _RECORDS = "SELECT o.id, o.name, o.tier, o.created_at FROM organization o WHERE o.deleted_at IS NULL"
@@ -50,7 +50,7 @@ class OrganizationRecords:
 
     async def list_page(self, page: Page) -> list[OrganizationRecord]:
         sql, params = build_page("o", page, _RECORDS)
-        return await read(self._metadata, OrganizationRecord, sql, *params)
+        return await read(self._metadata, OrganizationRecord, sql, *params, order=ORDER)
 
     async def show(self, id: str) -> OrganizationRecord | None:
         records = await read(self._metadata, OrganizationRecord, f"{_RECORDS} AND o.id = $1", id)

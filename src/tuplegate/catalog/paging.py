@@ -18,6 +18,10 @@ class Dated(Protocol):
     def created_at(self) -> datetime: ...
 
 
+ORDER = "r.created_at, r.id"
+"""The order of a page, for `read`."""
+
+
 class BadCursor(Exception):
     """The text is not a cursor made by this service."""
 

@@ -15,7 +15,7 @@ _WAITED_FOR_S = 5.0
 """A holder that has not reported for so long is not waited for: it may be dead."""
 
 _SETTLE = f"""
-WITH clock AS (SELECT extract(epoch FROM clock_timestamp()) AS now),
+WITH clock AS (SELECT extract(epoch FROM clock_timestamp())::numeric AS now),
      old AS (SELECT q.organization, greatest(q.started, floor(now / {WINDOW_S})::bigint) AS started, now,
                     CASE WHEN q.started >= floor(now / {WINDOW_S}) THEN q.used ELSE 0 END AS used,
                     CASE WHEN q.started >= floor(now / {WINDOW_S}) THEN q.holders ELSE '{{}}' END AS holders
@@ -35,7 +35,7 @@ UPDATE quota q
          $3::text, jsonb_build_array($4::bigint, spent + count, greatest(count - 1, 0), now + {_WAITED_FOR_S})) END
   FROM new WHERE q.organization = new.organization
 RETURNING q.started, spent, count, greatest(0, $2::bigint - q.used),
-          (q.started + 1) * {WINDOW_S} - extract(epoch FROM clock_timestamp()),
+          (q.started + 1) * {WINDOW_S} - extract(epoch FROM clock_timestamp())::numeric,
           (SELECT coalesce(sum((of->>2)::bigint), 0) FROM jsonb_each(q.holders) AS other (name, of)
             WHERE name <> $3 AND (of->>3)::numeric > now)
 """

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tuplegate.access.tokens import Token
 from tuplegate.catalog.credentials import KEY_LIVES
 from tuplegate.catalog.metadata import Actor, Metadata, change, read
-from tuplegate.catalog.paging import Page, build_page
+from tuplegate.catalog.paging import ORDER, Page, build_page
 from tuplegate.protocol.control import ListedSession, SessionRecord
 
 _RECORD = (
@@ -50,7 +50,7 @@ class SessionRecords:
     async def list_page(self, organization: str, bound: str | None, page: Page) -> list[ListedSession]:
         """Return sessions that are open. `bound` is the id of the only database that is seen; None for all."""
         sql, params = build_page("s", page, _OPEN, organization, bound)
-        return await read(self._metadata, ListedSession, sql, *params)
+        return await read(self._metadata, ListedSession, sql, *params, order=ORDER)
 
     async def find_open(self, organization: str, bound: str | None, id: str) -> ListedSession | None:
         records = await read(self._metadata, ListedSession, f"{_OPEN} AND s.id = $3", organization, bound, id)
@@ -61,7 +61,8 @@ class SessionRecords:
         creation."""
         return await change(
             self._metadata, actor, "session.refresh", "id",
-            "UPDATE session SET expires_at = least(expires_at + least(lifetime_s, $2::float8) * interval '1 second',"
+            "UPDATE session SET expires_at = least("
+            "expires_at + least(lifetime_s::float8, $2::float8) * interval '1 second',"
             " CASE WHEN $3::float8 > 0 THEN greatest(expires_at, created_at + $3::float8 * interval '1 second') END)"
             " WHERE id = $1 AND destroyed_at IS NULL AND expires_at > clock_timestamp() RETURNING id, key, database",
             id, str(lifetime_s), None if cap_s is None else str(cap_s),

@@ -135,9 +135,12 @@ class Pool(ConnectionPool):
 
     # -- ending what runs -----------------------------------------------------------------------------------------
 
-    def expire(self, member: Member) -> None:
-        """Cancel the statement. Its answer, an error as a rule, goes to whoever waits for it."""
-        self._spawn(self._cancel_or_close(member))
+    def expire(self, member: Member) -> "asyncio.Task[None]":
+        """Cancel the statement. Its answer, an error as a rule, goes to whoever waits for it.
+
+        When the task is done the cancel hits nothing more, and everything is answered or the connection closed.
+        """
+        return self._spawn(self._cancel_or_close(member))
 
     def abandon(self, member: Member) -> None:
         """Take a connection whose statement may still be running: cancel that, then close the connection."""

@@ -38,6 +38,7 @@ class Run:
         self.ended: Why | None = None
         self.decides = False
         self._timer: asyncio.TimerHandle | None = None
+        self.cancelling: asyncio.Task[None] | None = None
 
     def begin(self, member: Member) -> None:
         """Begin on a connection, whatever became of an earlier attempt."""
@@ -59,7 +60,7 @@ class Run:
         """Cancel it in the engine, unless it is being committed."""
         if self.ended is None and not self.decides:
             self.ended = why
-            self.pool.expire(self.member)
+            self.cancelling = self.pool.expire(self.member)
 
     def give_up(self) -> None:
         """Let go of the connection, since nobody waits for what runs on it any longer."""

@@ -135,11 +135,8 @@ class OpenTransaction(Run):
     async def _leave_stream(self, stream: Stream) -> None:
         """End a statement whose reader has left. A statement that is cut short has failed, and so the transaction."""
         stream.leave()
-        self.pool.expire(self.member)
-        try:
-            await self.member.wait_for_answers()
-        except ConnectionLost:
-            self._end_with(port.EndReason.LOST)
+        self.cancelling = self.pool.expire(self.member)
+        await self._see_cancelled()
         self.is_busy = False
         await self._see_through_wishes()
 
@@ -259,14 +256,19 @@ class OpenTransaction(Run):
         """Wait for a cancel that came too late, and roll back where that was wished for."""
         if self.ended is not None:
             self.ended = None
-            try:
-                await self.member.wait_for_answers()
-            except ConnectionLost:
-                self._end_with(port.EndReason.LOST)
+            await self._see_cancelled()
         if self.over is None and self._wish is not None:
             await self._roll_back(self._wish)
         elif self.over is None and self._begun and self.member.pgconn.transaction_status not in (_IN_BLOCK, _FAILED):
             await self._roll_back(port.EndReason.LOST)
+
+    async def _see_cancelled(self) -> None:
+        """Wait until a cancel can hit nothing more. Until then nobody knows the state of the transaction, either."""
+        if self.cancelling is not None:
+            await asyncio.wait([self.cancelling])
+            self.cancelling = None
+        if self.member.closed:
+            self._end_with(port.EndReason.LOST)
 
     # -- ending -------------------------------------------------------------------------------------------------
 
@@ -294,7 +296,8 @@ class OpenTransaction(Run):
 
     async def _decide(self, number: int | None, done: port.TransactionResult, started: int) -> None:
         try:
-            if self._begun:
+            # One that only reads is rolled back as its connection is given back (see TransactionRun).
+            if self._begun and not self._is_read_only:
                 await decide(self, self._ledger, number, port.Promise(self._id), done)
         except port.OutcomeUnknown as unknown:
             unknown.id = self._id

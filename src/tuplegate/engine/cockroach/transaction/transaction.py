@@ -82,8 +82,11 @@ class TransactionRun(Run):
             way = port.Commit.READ_ONLY if number is None else port.Commit.ENGINE
             done = port.TransactionResult(results, way, number, 1, 0, self._notices)
             done.exec_us = (perf_counter_ns() - started) // 1000
-            self.decides = True
-            await see_through(decide(self, self._ledger, number, self._promise, done))
+            # One that only reads is rolled back as its connection is given back: the engine lets a statement make it
+            # one that writes, and nothing would tell the outcome of that.
+            if not self._is_read_only:
+                self.decides = True
+                await see_through(decide(self, self._ledger, number, self._promise, done))
         except port.StatementFailed as failure:
             refined = refine(failure)
             if self.was_cancelled(refined):
