@@ -4,7 +4,8 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
-from tuplegate.http.short_frames import read_frame, write_frame
+from tuplegate.http.short_frames import measure_frame, read_frame, write_frame
+from tuplegate.http.websocket import Frames, WebSocketBounds
 
 MASK = b"\x01\x80\xff\x00"
 SIZES = (1, 2, 125, 126, 127, 1000, 4000)
@@ -50,3 +51,21 @@ def test_everything_else_is_left_to_the_library(masked: bool) -> None:
         *(whole[:size] for size in range(len(whole))),
     ]
     assert [read_frame(other, masked=masked) for other in others] == [None] * len(others)
+
+
+@pytest.mark.parametrize("size", [*SIZES, 0, 65_535, 65_536])
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_frame_is_measured(size: int, masked: bool) -> None:
+    assert measure_frame(size, masked=masked) == len(write(Frame(Opcode.BINARY, b"a" * size), masked=masked))
+
+
+def test_what_looks_like_a_frame_inside_of_one_is_none() -> None:
+    """Wherever the bytes are cut: the library may have read the head of a frame, and nothing else of it."""
+    inside = write_frame(b"b" * 14, MASK)
+    frame = bytes([0x82, 0x80 | len(inside) - 4]) + inside  # its mask is the head of what is inside
+    payload = bytes(byte ^ inside[place % 4] for place, byte in enumerate(inside[4:]))
+    assert read_frame(inside, masked=True) == b"b" * 14
+    for cut in range(len(frame) + 1):
+        frames = Frames(WebSocketBounds(1000, 1000))
+        assert frames.feed(frame[:cut])[0] + frames.feed(frame[cut:])[0] == [payload], cut
+        assert frames.feed(inside) == ([b"b" * 14], 1)

@@ -51,3 +51,13 @@ def write_frame(data: bytes, mask: bytes = b"") -> bytes:
     else:
         head = struct.pack(">BBQ", _WHOLE_BINARY, bit | _EIGHT_BYTES, length)
     return head + mask + apply_mask(data, mask) if mask else head + data
+
+
+def measure_frame(length: int, *, masked: bool) -> int:
+    """Return the bytes of a frame with a payload of that length, at the least: the library takes longer heads, too.
+
+    Whoever passes the library by subtracts those of the frames that it has returned from the bytes that it was given.
+    Only where nothing is left is it between two frames: it takes the head of a frame out of its buffer early.
+    """
+    extended = 0 if length < _TWO_BYTES else 2 if length < 1 << 16 else 8
+    return 2 + extended + (4 if masked else 0) + length

@@ -28,7 +28,7 @@ from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.memory import Holding
 from tuplegate.http.message import Head
 from tuplegate.http.rota import Turn
-from tuplegate.http.short_frames import read_frame, write_frame
+from tuplegate.http.short_frames import measure_frame, read_frame, write_frame
 from tuplegate.http.upgraded import Handed, UpgradedConnection
 from tuplegate.protocol.errors import ServiceError
 
@@ -127,6 +127,8 @@ class Frames:
         )
         self._short_max = bounds.frame_bytes_max
         self._fragments = 0
+        self._inside = 0
+        """Bytes of a frame that the library has only in part."""
         self.is_over = False
         self.ends = False
         """The connection is to be closed once everything was written."""
@@ -142,7 +144,7 @@ class Frames:
     def feed(self, data: bytes) -> tuple[list[bytes], int]:
         """Return the payloads that are whole now, and how many frames have come."""
         protocol = self._protocol
-        if self._fragments == 0 and not self.is_over and not protocol.reader.buffer:
+        if self._fragments == 0 and self._inside == 0 and not self.is_over:
             payload = read_frame(data, masked=True)
             if payload is not None and len(payload) <= self._short_max:
                 return [payload], 1
@@ -150,8 +152,10 @@ class Frames:
         self._look_at_state()
         payloads: list[bytes] = []
         frames = protocol.events_received()
+        self._inside += len(data)
         for frame in frames:
             assert isinstance(frame, Frame)
+            self._inside -= measure_frame(len(frame.data), masked=True)
             if frame.opcode is Opcode.TEXT:
                 self.fail(CloseCode.UNSUPPORTED_DATA, "only binary messages are taken, not text")
                 break

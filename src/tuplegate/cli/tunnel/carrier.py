@@ -27,7 +27,7 @@ from tuplegate.cli.tunnel.packets import (
     write_error,
     write_startup,
 )
-from tuplegate.http.short_frames import read_frame, write_frame
+from tuplegate.http.short_frames import measure_frame, read_frame, write_frame
 
 _CONNECT_S = 10.0
 _AGAIN_S = 0.25
@@ -73,6 +73,8 @@ class WebSocket(asyncio.Protocol):
         self._take = take
         self._ended = ended
         self._loop = asyncio.get_running_loop()
+        self._inside = 0
+        """Bytes of a frame that the library has only in part."""
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self.transport: asyncio.Transport | None = None
         self.on_pause: Callable[[bool], None] | None = None
@@ -84,20 +86,24 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         protocol = self._protocol
-        if protocol.state is OPEN and protocol.current_size is None and not protocol.reader.buffer:
+        if protocol.state is OPEN and protocol.current_size is None and self._inside == 0:
             payload = read_frame(data, masked=False)
             if payload is not None:
                 self._take(payload)
                 return
         protocol.receive_data(data)
+        self._inside += len(data)
         for event in protocol.events_received():
             if isinstance(event, Frame):
+                self._inside -= measure_frame(len(event.data), masked=False)
                 if event.opcode in (Opcode.BINARY, Opcode.CONT):
                     self._take(bytes(event.data))
                 elif event.opcode is Opcode.CLOSE:
                     self.close()
             elif isinstance(event, Response) and not self.opened.done():
                 if protocol.state is OPEN:
+                    # Behind its answer the service waits for the client. Should it not, the library reads all of it.
+                    self._inside = 0 if data.endswith(b"\r\n\r\n") else 1
                     self.opened.set_result(None)
                 else:
                     self._refuse(_explain_refusal(event))
