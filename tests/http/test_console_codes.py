@@ -113,6 +113,13 @@ def test_a_code_ends_with_its_key(control: Control) -> None:
     error_of(exchange(control, code), 401, "unauthenticated")
 
 
+def test_a_code_ends_with_the_secret_that_made_it(control: Control) -> None:
+    key = control.post("/v1/keys", {"name": "k", "scopes": ["read"]})
+    code = control.with_token(key["key"]).post(CODES)["code"]
+    control.post(f"/v1/keys/{key['id']}/rotate", status=200)
+    error_of(exchange(control, code), 401, "unauthenticated")
+
+
 def test_a_code_ends_with_its_database_and_its_organization(service: Service, operator: Control) -> None:
     """Nothing of either can be reached then."""
     made = new_organization(service)

@@ -158,6 +158,23 @@ def test_a_rotated_key_has_another_secret(control: Control) -> None:
     wait_until(lambda: refused(old))
 
 
+def test_sessions_end_with_the_secret_that_opened_them(control: Control) -> None:
+    """Whoever has found a secret keeps nothing of it, once the key is rotated and the grace over."""
+    made = make(control, "write")
+
+    def open_by(key: str) -> Sql:
+        return control.sql(control.with_token(None).post("/v1/session", {"api_key": key})["token"])
+
+    first = open_by(made["key"])
+    second_key = control.post(f"/v1/keys/{made['id']}/rotate", {"grace_seconds": 600}, status=200)["key"]
+    during, second = open_by(made["key"]), open_by(second_key)
+    assert not any(map(refused, (first, during, second)))
+    third_key = control.post(f"/v1/keys/{made['id']}/rotate", {"grace_seconds": 1}, status=200)["key"]
+    third = open_by(third_key)
+    wait_until(lambda: all(map(refused, (first, during, second))))
+    assert not refused(third)
+
+
 def test_a_grace_lets_both_secrets_work(control: Control) -> None:
     """For so long; then only the new one does."""
     made = make(control)

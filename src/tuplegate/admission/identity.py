@@ -96,7 +96,7 @@ class IdentityCache:
 
     async def identify(self, exchange: Exchange, now: float) -> Identity:
         """Return the identity, from the catalog if need be. Raises unauthenticated."""
-        token = _read_bearer(exchange.headers.get(b"authorization"))
+        token = read_bearer(exchange.headers.get(b"authorization"))
         return await self.identify_token(token, exchange.outgoing.address, now)
 
     async def identify_token(self, token: bytes, address: str, now: float) -> Identity:
@@ -249,7 +249,8 @@ def _quote(name: str) -> str:
     return repr(begin + mark + "…" if mark else name)
 
 
-def _read_bearer(authorization: bytes | None) -> bytes:
+def read_bearer(authorization: bytes | None) -> bytes:
+    """Return the token of the header. Raises unauthenticated."""
     if authorization is None:
         raise ServiceError(
             "unauthenticated",

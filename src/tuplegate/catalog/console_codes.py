@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tuplegate.access.tokens import Token
-from tuplegate.catalog.credentials import KEY_LIVES
+from tuplegate.catalog.credentials import KEY_LIVES, OPENER_LIVES
 from tuplegate.catalog.metadata import Actor, Metadata, build_change
 
 CODE_LIFETIME_S: Final = 60
@@ -30,16 +30,17 @@ class ConsoleCodeRecords:
         self._lookups = lookups
 
     async def add(
-        self, actor: Actor, token: Token, scopes: Iterable[str], database: str | None, lifetime_s: int
+        self, actor: Actor, token: Token, secret: bytes, scopes: Iterable[str], database: str | None, lifetime_s: int
     ) -> datetime:
-        """Add a code for a session of that lifetime, and return until when it is good. Old codes of the key go."""
+        """Add a code for a session of that lifetime, and return until when it is good. `secret` is the hash of the
+        key's, with which both end. Old codes of the key go."""
         statement, values = build_change(
             actor, "console_code.create", "id",
-            "INSERT INTO console_code (id, key, digest, scopes, database, lifetime_s, expires_at)"
+            "INSERT INTO console_code (id, key, digest, scopes, database, lifetime_s, expires_at, secret)"
             " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5, $6::int,"
-            " now() + $7::int * interval '1 second') RETURNING expires_at, id, key, database",
+            " now() + $7::int * interval '1 second', decode($8, 'hex')) RETURNING expires_at, id, key, database",
             token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s), str(CODE_LIFETIME_S),
-            concerns=_DATABASE, quiet=True,
+            secret.hex(), concerns=_DATABASE, quiet=True,
             also="gone AS (DELETE FROM console_code WHERE key = $2 AND expires_at <= now())",
         )  # fmt: skip
         rows = await self._metadata.fetch(statement, *values)
@@ -62,12 +63,13 @@ class ConsoleCodeRecords:
             actor, "console_code.exchange", "$2",
             "DELETE FROM console_code c USING api_key k, organization o WHERE c.id = $1 AND k.id = c.key"
             f" AND o.id = k.organization AND c.expires_at > clock_timestamp() AND {KEY_LIVES}"
-            " RETURNING c.lifetime_s, c.key, c.database, c.scopes",
+            f" AND {OPENER_LIVES.format(made='c')}"
+            " RETURNING c.lifetime_s, c.key, c.database, c.scopes, c.secret",
             id, token.id, token.digest.hex(),
             concerns=_DATABASE, quiet=True,
-            also="made AS (INSERT INTO session (id, key, digest, scopes, database, lifetime_s, expires_at)"
-            " SELECT $2, key, decode($3, 'hex'), scopes, database, lifetime_s, now() + lifetime_s * interval '1 second'"
-            " FROM done)",
+            also="made AS (INSERT INTO session (id, key, digest, scopes, database, lifetime_s, expires_at, secret)"
+            " SELECT $2, key, decode($3, 'hex'), scopes, database, lifetime_s,"
+            " now() + lifetime_s * interval '1 second', secret FROM done)",
         )  # fmt: skip
         rows = await self._metadata.fetch(statement, *values)
         return int(str(rows[0][0])) if rows else None

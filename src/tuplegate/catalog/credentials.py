@@ -9,6 +9,15 @@ KEY_LIVES = (
     "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()) AND o.deleted_at IS NULL"
 )
 """Of a key `k` and its organization `o`."""
+OPENER_LIVES = (
+    "({made}.secret IS NULL OR {made}.secret = k.digest"
+    " OR ({made}.secret = k.former_digest AND k.former_until > clock_timestamp()))"
+)
+"""Of the secret of a key `k` that a session or a code was made with. Old ones do not tell."""
+SESSION_LIVES = (
+    f"s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {OPENER_LIVES.format(made='s')} AND {KEY_LIVES}"
+)
+"""Of a session `s`, its key `k` and their organization `o`."""
 _DATABASE = (
     "LEFT JOIN database d ON d.organization = k.organization AND d.state = 'active'"
     " AND CASE WHEN {bound} IS NULL THEN d.is_default ELSE d.id = {bound} END"
@@ -62,7 +71,7 @@ class Credentials:
         rows = await self._metadata.fetch(
             "SELECT k.id, k.organization, coalesce(s.database, k.database), array_to_string(s.scopes, ','),"
             " array_to_string(k.scopes, ','), encode(s.digest, 'hex'),"
-            f" s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {KEY_LIVES}, o.tier,"
+            f" {SESSION_LIVES}, o.tier,"
             " k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM session s JOIN api_key k ON k.id = s.key JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="coalesce(s.database, k.database)")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tuplegate.access.tokens import Token
-from tuplegate.catalog.credentials import KEY_LIVES
+from tuplegate.catalog.credentials import SESSION_LIVES
 from tuplegate.catalog.metadata import Actor, Metadata, change, read
 from tuplegate.catalog.paging import ORDER, Page, build_page
 from tuplegate.protocol.control import ListedSession, SessionRecord
@@ -18,7 +18,7 @@ _OPEN = (
     " FROM session s JOIN api_key k ON k.id = s.key JOIN organization o ON o.id = k.organization"
     " LEFT JOIN database d ON d.id = coalesce(s.database, k.database)"
     " WHERE k.organization = $1 AND ($2::text IS NULL OR coalesce(s.database, k.database) = $2)"
-    f" AND s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {KEY_LIVES}"
+    f" AND {SESSION_LIVES}"
 )
 _DATABASE = "coalesce(database, (SELECT k.database FROM api_key k WHERE k.id = done.key))"
 """The database that a session is bound to, by itself or through its key."""
@@ -32,14 +32,15 @@ class SessionRecords:
         self._metadata = metadata
 
     async def add(
-        self, actor: Actor, token: Token, scopes: Iterable[str], database: str | None, lifetime_s: int
+        self, actor: Actor, token: Token, secret: bytes, scopes: Iterable[str], database: str | None, lifetime_s: int
     ) -> None:
+        """Add a session. `secret` is the hash of its key's, with which it ends."""
         await change(
             self._metadata, actor, "session.create", "id",
-            "INSERT INTO session (id, key, digest, scopes, database, lifetime_s, expires_at)"
+            "INSERT INTO session (id, key, digest, scopes, database, lifetime_s, expires_at, secret)"
             " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5, $6::int,"
-            " now() + $6::int * interval '1 second') RETURNING id, key, database",
-            token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s),
+            " now() + $6::int * interval '1 second', decode($7, 'hex')) RETURNING id, key, database",
+            token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s), secret.hex(),
             concerns=_DATABASE, quiet=True,
         )  # fmt: skip
 

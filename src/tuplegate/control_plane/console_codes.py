@@ -11,7 +11,7 @@ from typing import Final
 
 from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, hash_token, make_token, read_token
 from tuplegate.admission.actor import actor_of
-from tuplegate.admission.identity import Identity
+from tuplegate.admission.identity import Identity, read_bearer
 from tuplegate.admission.newcomers import Newcomers
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.console_codes import CODE_LIFETIME_S, CodeRecord
@@ -73,9 +73,10 @@ class ConsoleCodeRoutes:
             raise ServiceError("forbidden", "a code is made with an API key, not with a session's token")
         terms = await self._sessions.settle(identity, request.scopes, request.database, request.expires_in)
         token = make_token(TokenKind.CODE, secrets.token_bytes(RANDOM_BYTES))
+        secret = hash_token(read_bearer(exchange.headers.get(b"authorization")))
         with translate_refusal(gone="the key or its database was deleted at the same time"):
             expires_at = await self._catalog.console_codes.add(
-                actor_of(identity, exchange), token, terms.scopes, terms.database, terms.lifetime_s
+                actor_of(identity, exchange), token, secret, terms.scopes, terms.database, terms.lifetime_s
             )
         seen = None if self._control is None else find_seen(self._control, exchange.headers.get(b"host"))
         url = None if seen is None else f"{seen}/console/#code={token.text}"

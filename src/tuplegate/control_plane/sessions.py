@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from tuplegate.access.scopes import Scope, covers, expand_scopes
 from tuplegate.access.states import SESSION
-from tuplegate.access.tokens import RANDOM_BYTES, Token, TokenKind, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, Token, TokenKind, hash_token, make_token
 from tuplegate.admission.actor import actor_of
-from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.admission.identity import Identity, IdentityCache, read_bearer
 from tuplegate.admission.plane import take_permit
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import (
@@ -58,8 +58,10 @@ class SessionRoutes:
         request = None if authorization is not None else read_body(exchange, SessionRequest)
         if request is None or request.api_key is None:
             identity = await self._identities.identify(exchange, now)
+            key = read_bearer(authorization)
         else:
-            identity = await self._identities.identify_token(request.api_key.encode(), exchange.outgoing.address, now)
+            key = request.api_key.encode()
+            identity = await self._identities.identify_token(key, exchange.outgoing.address, now)
         await take_permit(exchange, identity, now)
         exchange.usage = identity.usage
         request = request or read_body(exchange, SessionRequest)
@@ -67,14 +69,14 @@ class SessionRoutes:
             raise ServiceError("forbidden", "a session is opened with an API key, not with another session's token")
         if authorization is not None and request.api_key is not None:
             raise ServiceError("malformed_request", "the API key is given twice: as Bearer and in the body")
-        await self._open(exchange, identity, request)
+        await self._open(exchange, identity, hash_token(key), request)
 
-    async def _open(self, exchange: Exchange, identity: Identity, request: SessionRequest) -> None:
+    async def _open(self, exchange: Exchange, identity: Identity, secret: bytes, request: SessionRequest) -> None:
         terms = await self.settle(identity, request.scopes, request.database, request.expires_in)
         token = make_token(TokenKind.SESSION, secrets.token_bytes(RANDOM_BYTES))
         actor = actor_of(identity, exchange)
         with translate_refusal(gone="the key or its database was deleted at the same time"):
-            await self._catalog.sessions.add(actor, token, terms.scopes, terms.database, terms.lifetime_s)
+            await self._catalog.sessions.add(actor, token, secret, terms.scopes, terms.database, terms.lifetime_s)
         await self.answer_opened(exchange, token, terms.lifetime_s)
 
     async def settle(
