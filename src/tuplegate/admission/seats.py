@@ -35,8 +35,11 @@ class WorkerSeats:
         self._seats = seats
         self._start = _PART_BYTES * worker
         self._free = list(range(_WORKER_SEATS))
+        self._own: dict[bytes, int] = {}
+        """How many seats of each organization this worker has given out."""
         self._marks = memoryview(seats.marks)
-        self._counted = bytearray(len(seats.marks))
+        self._counted = bytearray(len(seats.marks) - _PART_BYTES)
+        """The parts of the other workers, as they were last seen."""
         self._to_count = memoryview(self._counted)
         seats.marks[self._start : self._start + _PART_BYTES] = bytes(_PART_BYTES)
 
@@ -48,16 +51,27 @@ class WorkerSeats:
             raise ServiceError("busy", f"{_WORKER_SEATS} {seats.what} are open in this worker, which is the most")
         seat = self._free.pop()
         self._write(seat, mark)
-        # Into memory that is kept: a copy made anew would leave as much behind it, touched, for whatever comes next.
-        self._to_count[:] = self._marks
-        if self._counted.count(mark) > seats.most:
-            self._leave(seat)
+        own = self._own[mark] = self._own.get(mark, 0) + 1
+        if own + self._count_of_others(mark) > seats.most:
+            self._leave(seat, mark)
             raise ServiceError("busy", f"{seats.most} {seats.what} of the organization are open, which is the most")
-        return partial(self._leave, seat)
+        return partial(self._leave, seat, mark)
 
-    def _leave(self, seat: int) -> None:
+    def _count_of_others(self, mark: bytes) -> int:
+        """Return how many seats of the organization the other workers have given out."""
+        if not self._counted:
+            return 0
+        # Into memory that is kept: a copy made anew would leave as much behind it, touched, for whatever comes next.
+        self._to_count[: self._start] = self._marks[: self._start]
+        self._to_count[self._start :] = self._marks[self._start + _PART_BYTES :]
+        return self._counted.count(mark)
+
+    def _leave(self, seat: int, mark: bytes) -> None:
         self._write(seat, bytes(_MARK_BYTES))
         self._free.append(seat)
+        self._own[mark] -= 1
+        if not self._own[mark]:
+            del self._own[mark]
 
     def _write(self, seat: int, mark: bytes) -> None:
         at = self._start + seat * _MARK_BYTES

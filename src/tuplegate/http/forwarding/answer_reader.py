@@ -18,7 +18,7 @@ _HEAD: Final = re.compile(
     rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: %b+)?+((?:\r\n%b+:%b+)*+)\r\n\r\n" % (VALUE, TOKEN, VALUE)
 )
 """All of it in one match: each line in turn would take several times as long."""
-_FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|connection):[ \t]*+([^\r]*+)", re.IGNORECASE)
+_LENGTH_LINE, _CODING_LINE, _CONNECTION_LINE = b"\r\ncontent-length:", b"\r\ntransfer-encoding:", b"\r\nconnection:"
 
 
 class NoAnswer(Exception):
@@ -102,15 +102,24 @@ class AnswerReader:
             self.interim.append(status)
             return
         self.status, self.lines = status, found[3]
-        framing = [(name.lower(), value.rstrip(b" \t")) for name, value in _FRAMING.findall(self.lines)]
-        by_name = dict(framing)
-        if len([name for name, _ in framing if name != b"connection"]) > 1:
+        lowered = self.lines.lower()
+        if lowered.count(_LENGTH_LINE) + lowered.count(_CODING_LINE) > 1:
             raise NoAnswer("it says twice how long its answer is")
-        self.keep_alive = is_kept_alive(by_name, is_http_1_1=found[1] == b"1")
-        self._body = self._framing(by_name)
+        connection = self._find_value(lowered, _CONNECTION_LINE)
+        given = {} if connection is None else {b"connection": connection}
+        self.keep_alive = is_kept_alive(given, is_http_1_1=found[1] == b"1")
+        self.length = self._find_value(lowered, _LENGTH_LINE)
+        self._body = self._framing(self._find_value(lowered, _CODING_LINE))
 
-    def _framing(self, headers: dict[bytes, bytes]) -> Body:
-        coding, self.length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
+    def _find_value(self, lowered: bytes, line: bytes) -> bytes | None:
+        """Return the value of the last such header. `lowered` are all headers in lower case. A search for each name is
+        quicker than any pattern."""
+        at = lowered.rfind(line)
+        if at < 0:
+            return None
+        return self.lines[at + len(line) :].partition(b"\r")[0].strip(b" \t")
+
+    def _framing(self, coding: bytes | None) -> Body:
         if self.length is not None and LENGTH.fullmatch(self.length) is None:
             raise NoAnswer("its Content-Length is no number")
         if coding is not None and coding.lower() != b"chunked":
