@@ -23,7 +23,7 @@ from tuplegate.engine.bundled.binaries import before_exec
 PROGRAM = os.environ.get("TUPLEGATE_TEST_COCKROACH", "")
 START_S = 120.0
 WHOLE_S = 240.0
-ASK_S = 5.0
+STOP_S = 60.0
 PAUSE_S = 0.2
 
 _FEWEST_REPLICAS = "SELECT min(array_length(replicas, 1)) FROM crdb_internal.ranges_no_leases"
@@ -76,8 +76,11 @@ class CockroachNode:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Let it drain, and wait until it has ended."""
-        self._end(signal.SIGTERM)
+        """Let it drain, and wait until it has ended; one that takes too long is killed."""
+        try:
+            self._end(signal.SIGTERM)
+        except subprocess.TimeoutExpired:
+            self._end(signal.SIGKILL)
 
     def drain(self) -> None:
         """Tell it to end; it goes on while it drains."""
@@ -112,7 +115,7 @@ class CockroachNode:
     def _end(self, number: signal.Signals) -> None:
         self._signal(number)
         if self._process is not None:
-            self._process.wait(START_S)
+            self._process.wait(STOP_S)
             self._process = None
 
 

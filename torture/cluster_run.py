@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from random import Random
 
@@ -223,7 +224,7 @@ def _harm(
         stage.cluster.wait_whole()
         window = Span(began, time.monotonic())
         own = longest_gap(merged(served), window).seconds
-        ended = sorted(one.ended for one in work.history if one.outcome is Outcome.OK and one.ended is not None)
+        ended = sorted(one.ended for one in work.history if one.outcome is Outcome.OK and isfinite(one.ended))
         ours = f"{longest_gap(ended, window).seconds:.1f} s" if thread.is_alive() else "not known, nobody asked it"
         say(f"whole again after {name}; not served: by the cluster {own:.1f} s, by the service {ours}")
     return done

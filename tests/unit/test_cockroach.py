@@ -11,11 +11,16 @@ from tuplegate.engine.cockroach.own import installing
 from tuplegate.engine.cockroach.own.probes import find_problems, is_here
 from tuplegate.engine.cockroach.query.committing import explain_commit
 from tuplegate.engine.cockroach.query.rules import Kind, check_room, find_kind, refuse_copy
+from tuplegate.engine.cockroach.query.run import Run
+from tuplegate.engine.cockroach.transaction.deciding import decide
+from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import Records, new_number, number_of
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.database_secrets import database_secret
 from tuplegate.engine.port import (
     Access,
+    Commit,
     Conflict,
     CopyRefused,
     MultipleStatements,
@@ -27,6 +32,7 @@ from tuplegate.engine.port import (
     Statement,
     StatementFailed,
     Target,
+    TransactionResult,
 )
 from tuplegate.protocol.statements import first_keyword
 
@@ -155,6 +161,8 @@ def test_an_address_of_this_machine() -> None:
         ("58C00", "replica unavailable: (n1,s1):1 unable to serve request to r113"),
         ("XXUUU", "rpc error: code = Unavailable desc = error reading from server: connection reset by peer"),
         ("XXUUU", "breaker open"),
+        ("XXUUU", "failed to send RPC: sending to all replicas failed; last error: failed to connect to n3: stopped"),
+        ("57014", "query execution canceled"),
     ],
 )
 def test_a_node_that_did_not_reach_another_says_nothing_of_a_statement(sqlstate: str, message: str) -> None:
@@ -169,6 +177,44 @@ def test_other_failures_are_of_the_statement() -> None:
         failure = StatementFailed(message, sqlstate=sqlstate)
         assert not is_node_failure(failure)
         assert explain_commit(failure) is failure
+    limited = StatementFailed("query execution canceled due to statement timeout", sqlstate="57014")
+    assert not is_node_failure(limited), "the tenant has set that limit"
+
+
+class _Lost:
+    """A run whose connection is lost in its commit, with a ledger that cannot find out what became of that."""
+
+    target = Target("tg_a", Access.WRITE)
+    left_s = 0.0
+    decides = False
+
+    def __init__(self) -> None:
+        self.member = self
+
+    async def run(self, *commands: Command) -> list[object]:
+        raise ConnectionLost("gone")
+
+    def close(self, reason: str) -> None:
+        pass
+
+    def records(self, database: str) -> Records:
+        return Records(b"secret")
+
+    async def settle(self, database: str, number: int, seconds: float) -> None:
+        return None
+
+
+def test_a_commit_that_cannot_be_settled_comes_with_a_ticket_that_is_settled_later() -> None:
+    """One without a word would be a number that the engine knows, and this engine knows it only once it is settled."""
+    lost = _Lost()
+    done = TransactionResult([], Commit.ENGINE, 7, 1, 0, [])
+    with pytest.raises(OutcomeUnknown) as caught:
+        asyncio.run(decide(cast(Run, lost), cast(Ledger, lost), 7, None, done))
+    ticket = caught.value.ticket
+    assert ticket is not None
+    assert ticket.number == 7
+    assert len(ticket.word) == 10
+    assert ticket.word.isalnum()
 
 
 class _Names:

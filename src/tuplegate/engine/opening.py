@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
 from tuplegate.engine.cockroach.engine import open_cockroach
 from tuplegate.engine.cockroach.own import installing as cockroach
 from tuplegate.engine.cockroach.own.settings import EngineSettings as CockroachSettings
@@ -150,7 +150,8 @@ class _ReachedCockroach:
 
     @asynccontextmanager
     async def metadata(self) -> AsyncIterator[port.Metadata]:
-        async with ServiceSession(self._connector) as session, ServiceSession(self._connector) as lookups:
+        lookups = ServiceSession(self._connector, answer_s=SOON_S)
+        async with ServiceSession(self._connector) as session, lookups:
             yield port.Metadata(session, lookups, session)
 
     def databases(self, secret: bytes) -> CockroachDatabases:

@@ -36,6 +36,9 @@ _LOCKED: Final = "55P03"
 _APPLICATION: Final = "tuplegate-service"
 _ATTEMPTS_MAX: Final = 20
 _LOSSES_MAX: Final = 3
+_LEAST_S: Final = 1.0
+SOON_S: Final = 10.0
+"""How long an answer may take that a request waits for."""
 _ANSWER_S: Final = 30.0
 """The engine does not end what waits for a quorum, so the service's own clock does."""
 
@@ -97,9 +100,11 @@ class ServiceSession:
 
     async def _run_until_through(self, statements: Questions, *, atomic: bool) -> list[PGresult]:
         attempt = 1
+        time = asyncio.get_running_loop().time
+        until = time() + self._answer_s
         while True:
             try:
-                return await self._run(statements, atomic=atomic)
+                return await self._run(statements, max(until - time(), _LEAST_S), atomic=atomic)
             except Conflict:
                 if attempt == _ATTEMPTS_MAX:
                     raise
@@ -110,15 +115,15 @@ class ServiceSession:
                     raise
             except EngineLost:
                 # What only reads is asked of another node.
-                if attempt >= _LOSSES_MAX or not all(_is_reading(sql) for sql, _ in statements):
+                if attempt >= _LOSSES_MAX or time() >= until or not all(_is_reading(sql) for sql, _ in statements):
                     raise
                 attempt += 1
 
-    async def _run(self, statements: Questions, *, atomic: bool) -> list[PGresult]:
+    async def _run(self, statements: Questions, limit_s: float, *, atomic: bool) -> list[PGresult]:
         connection = await self._connected()
         commands = [_make_command(sql, params, self._untold.of_each(sql, params)) for sql, params in statements]
         late = asyncio.get_running_loop().call_later(
-            self._answer_s, connection.close, f"it gave no answer within {self._answer_s:g} s"
+            limit_s, connection.close, f"it gave no answer within {limit_s:.1f} s"
         )
         try:
             answer = connection.send([BEGIN, *commands, COMMIT] if atomic else commands)

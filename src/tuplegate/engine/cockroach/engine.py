@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
 from tuplegate.engine.cockroach.own.locks import Locks
 from tuplegate.engine.cockroach.own.probes import find_version
 from tuplegate.engine.cockroach.own.settings import EngineSettings
@@ -40,7 +40,7 @@ async def open_cockroach(
 ) -> AsyncIterator["CockroachEngine"]:
     """Probe the cluster, build the adapter, and run it until the block is left."""
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(ServiceSession(connector))
+        session = await stack.enter_async_context(ServiceSession(connector, answer_s=SOON_S))
         version = await find_version(session)
         types = read_types(await session.fetch(f"{TYPES_SQL} WHERE t.oid < {FIRST_USER_OID}"))
         engine = CockroachEngine(settings, connector, session, version, types, databases)

@@ -20,8 +20,11 @@ _NODE_FAILURES: Final = frozenset({"58C00", "58C01"})
 """SQLSTATEs of a range that has no quorum, and of a node that did not reach another."""
 _UNCATEGORIZED: Final = "XXUUU"
 _NODE_WORDS: Final = re.compile(
-    r"\brpc error: |\bbreaker open\b|try another peer|connection heartbeat|\bnode unavailable\b"
+    r"\brpc error: |\bfailed to send RPC\b|\bfailed to connect to n\d|\bbreaker open\b|try another peer"
+    r"|connection heartbeat|\bnode unavailable\b"
 )
+_CANCELLED_BY_NODE: Final = "query execution canceled"
+"""All that a node says which drains. Where a time limit was over, it says that, too."""
 
 _SOURCE: Final = "source SQL:\n"
 _EXPECTED: Final = re.compile(r"expected (\d+) arguments, got (\d+)")
@@ -57,7 +60,12 @@ def refine(failure: port.StatementFailed) -> port.StatementFailed:
 
 
 def is_node_failure(failure: port.StatementFailed) -> bool:
-    """Return whether nodes failed to reach each other: that says nothing of the statement, which may run again."""
+    """Return whether nodes failed to reach each other, or one is about to end. The statement may run again then.
+
+    One that the service itself has cancelled looks the same: ask for that first.
+    """
+    if failure.sqlstate == CANCELLED:
+        return failure.message == _CANCELLED_BY_NODE
     if failure.sqlstate == _UNCATEGORIZED:
         return _NODE_WORDS.search(failure.message) is not None
     return failure.sqlstate in _NODE_FAILURES

@@ -102,9 +102,9 @@ class Execution(Run):
         definite = self._kind is not Kind.DEFINES or not self.target.may_write
         if not definite and (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_node_failure(failure)):
             return port.OutcomeUnknown(UNKNOWN)
-        if is_node_failure(failure):
-            return NodeLost(UNREACHED)
-        return self.explain_cancel(failure) if self.was_cancelled(failure) else failure
+        if self.was_cancelled(failure):
+            return self.explain_cancel(failure)
+        return NodeLost(UNREACHED) if is_node_failure(failure) else failure
 
     async def _run_plainly(self) -> port.Result:
         values = await write_values(self, self.statement, describe=self.describe)

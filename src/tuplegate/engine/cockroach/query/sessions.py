@@ -38,7 +38,7 @@ class SessionRun(Run):
             raise port.CopyRefused from copied
         except port.StatementFailed as failure:
             refined = refine(failure)
-            if is_node_failure(refined):
+            if is_node_failure(refined) and not self.was_cancelled(refined):
                 raise port.EngineUnavailable(UNREACHED) from failure
             raise (self.explain_cancel(refined) if self.was_cancelled(refined) else refined) from failure
         return port.SessionResult(read_text_rows(results[-1]))

@@ -100,7 +100,7 @@ async def prepare_stream(run: StreamRun, shape: port.Shape) -> "Stream":
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
     except port.StatementFailed as exc:
         refined = refine(exc)
-        if is_node_failure(refined):
+        if is_node_failure(refined) and not run.was_cancelled(refined):
             raise port.EngineUnavailable(UNREACHED) from exc
         refined.exec_us = run.elapsed_us
         raise (run.explain_cancel(refined) if run.was_cancelled(refined) else refined) from exc
@@ -171,7 +171,7 @@ class Stream:
         except port.StatementFailed as exc:
             failure = refine(exc)
             failure.exec_us = self.exec_us
-            is_unreached = is_node_failure(failure)
+            is_unreached = is_node_failure(failure) and not run.was_cancelled(failure)
             if (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_unreached) and run.is_indefinite:
                 raise port.OutcomeUnknown(UNKNOWN) from exc
             if is_unreached:

@@ -18,6 +18,8 @@ _T = TypeVar("_T")
 _SETTLE_S: Final = 10.0
 """How much longer than its time limit a commit without an answer is asked after, before it is called unknown."""
 _SETTLE_S_MAX: Final = 25.0
+_TO_SETTLE: Final = "unsettled0"
+"""The word of every ticket, which makes who asks by it settle the outcome; the number alone tells which one."""
 _OF_RECORDS: Final = frozenset({"outcome_pkey", "answer_pkey"})
 """The constraints that two meet in who decide the same."""
 
@@ -48,7 +50,7 @@ async def decide(
         if outcome is port.Outcome.ABORTED:
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from unknown
         id = None if promise is None else promise.id
-        raise port.OutcomeUnknown(UNKNOWN, id, port.Ticket(number)) from unknown
+        raise port.OutcomeUnknown(UNKNOWN, id, port.Ticket(number, _TO_SETTLE)) from unknown
 
 
 _seen_through: set["asyncio.Task[Any]"] = set()
