@@ -56,15 +56,20 @@ class Key:
 
 @dataclass
 class Session:
+    """It lives as long as `secret`, which has opened it."""
+
     token: str
     key: Key
+    secret: str
     scope: str
     database: Database | None
     state: str = "active"
 
     @property
     def lives(self) -> bool:
-        return self.state == "active" and self.key.lives and (self.database is None or self.database.state == "active")
+        if self.state != "active" or not self.key.lives or self.secret not in self.key.secrets:
+            return False
+        return self.database is None or self.database.state == "active"
 
 
 @dataclass(frozen=True)
@@ -244,7 +249,8 @@ class Lives(RuleBasedStateMachine):
         body: dict[str, Any] = {} if scope is None else {"scopes": [scope]}
         if wanted is not None:
             body["database"] = wanted.name
-        asker = self.control.with_token((key.secrets or key.former)[-1])
+        secret = (key.secrets or key.former)[-1]
+        asker = self.control.with_token(secret)
         if not key.lives:
             wait_until(lambda: asker.ask("POST", "/v1/session", body).status_code == 401)
         elif scope is not None and not RIGHTS[scope] <= RIGHTS[key.scope]:
@@ -254,7 +260,7 @@ class Lives(RuleBasedStateMachine):
         else:
             made = asker.post("/v1/session", body)
             assert made["session"]["scopes"] == [scope or key.scope]
-            self.sessions.append(Session(made["token"], key, scope or key.scope, wanted or key.database))
+            self.sessions.append(Session(made["token"], key, secret, scope or key.scope, wanted or key.database))
 
     @precondition(lambda self: self.sessions)
     @rule(which=ANY)
