@@ -60,8 +60,11 @@ class TlsProxy:
         while True:
             readers = [safe] * (len(to_server) < _READ) + [server] * (len(to_safe) < _READ)
             writers = [server] * bool(to_server) + [safe] * bool(to_safe)
-            waits = 0 if safe.pending() and safe in readers else 5
-            select.select(readers, writers, [], waits)
+            waits = 0 if safe.pending() and safe in readers else 5000
+            looked_at = select.poll()  # `select` takes no descriptor beyond 1,023
+            for end in (safe, server):
+                looked_at.register(end, select.POLLIN * (end in readers) | select.POLLOUT * (end in writers))
+            looked_at.poll(waits)
             with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 if safe in readers:
                     data = safe.recv(_READ)

@@ -85,7 +85,9 @@ def read_stacks(pid: int, descriptor: int) -> str:
         os.kill(pid, _STACKS_SIGNAL)
     read = b""
     patience = _STACKS_WITHIN_S
-    while len(read) < _STACKS_BYTES_MAX and select.select([descriptor], [], [], patience)[0]:
+    looked_at = select.poll()  # `select` takes no descriptor beyond 1,023
+    looked_at.register(descriptor, select.POLLIN)
+    while len(read) < _STACKS_BYTES_MAX and looked_at.poll(patience * 1000):
         part = os.read(descriptor, _STACKS_BYTES_MAX)
         if not part:
             break

@@ -89,8 +89,9 @@ class Terminal:
         return self.started.wait(_WAIT_S)
 
     def _read(self, seconds: float) -> bool:
-        ready, _, _ = select.select([self._ours], [], [], max(seconds, 0))
-        if not ready:
+        looked_at = select.poll()  # `select` takes no descriptor beyond 1,023
+        looked_at.register(self._ours, select.POLLIN)
+        if not looked_at.poll(max(seconds, 0) * 1000):
             return False
         try:
             part = os.read(self._ours, 65536).decode(errors="replace")

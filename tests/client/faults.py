@@ -97,8 +97,11 @@ def _pumped(service: socket.socket, client: socket.socket, tail: bytes) -> bool:
 def _stays(client: socket.socket, service: socket.socket) -> bool:
     """Waits for the answer to begin; False where the client has left before."""
     try:
-        ready, _, _ = select.select([client, service], [], [])
-        return service in ready or client.recv(1, socket.MSG_PEEK) != b""
+        looked_at = select.poll()  # `select` takes no descriptor beyond 1,023
+        for end in (client, service):
+            looked_at.register(end, select.POLLIN)
+        ready = [descriptor for descriptor, _ in looked_at.poll()]
+        return service.fileno() in ready or client.recv(1, socket.MSG_PEEK) != b""
     except (OSError, ValueError):  # the relay was closed
         return False
 
