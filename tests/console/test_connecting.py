@@ -1,7 +1,6 @@
 """The snippets of the page Connect run as they are shown. tests/extended has those of Neon's driver."""
 
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.cli.command import heed_interrupts
 from tests.console.console import require
 from tests.console.snippets import make_environment, read_snippets
 from tests.control import Organization, new_organization
@@ -68,11 +66,10 @@ def test_the_tunnel_carries_psql(snippets: dict[str, str], reached: Organization
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_interrupts,
     )
     with opened:
         assert opened.stdout is not None
         assert opened.stdout.readline().startswith("psql postgresql://127.0.0.1:")
         made = subprocess.run(["sh", "-c", second], env=environment, capture_output=True, text=True, timeout=60)
-        opened.send_signal(signal.SIGINT)
+        opened.terminate()
     assert "42" in made.stdout, made.stderr

@@ -300,7 +300,9 @@ def test_a_csv_file_is_previewed_with_types_and_imported_whole(
     signed_in: Console, own: Organization, tmp_path: Path
 ) -> None:
     file = tmp_path / "My cities.csv"
-    file.write_text('Id;Name;Founded;Zip\r\n1;"a;b";1237-01-01;01234\r\n2;"say ""hi""\n\nthen go";;00001\n3;"";1999-12-31;\n')
+    file.write_text(
+        'Id;Name;Founded;Zip\r\n1;"a;b";1237-01-01;01234\r\n2;"say ""hi""\n\nthen go";;00001\n3;"";1999-12-31;\n'
+    )
     page = signed_in.page
     signed_in.go("Data")
     page.get_by_role("link", name="Import a CSV file").click()
@@ -312,7 +314,11 @@ def test_a_csv_file_is_previewed_with_types_and_imported_whole(
     page.get_by_role("button", name="Import 3 rows").click()
     expect(page.get_by_role("heading", name="my_cities")).to_be_visible()
     rows = own.control.sql().rows("select * from my_cities order by id", row_mode="arrays")
-    assert rows == [[1, "a;b", "1237-01-01", "01234"], [2, 'say "hi"\n\nthen go', None, "00001"], [3, "", "1999-12-31", None]]
+    assert rows == [
+        [1, "a;b", "1237-01-01", "01234"],
+        [2, 'say "hi"\n\nthen go', None, "00001"],
+        [3, "", "1999-12-31", None],
+    ]
 
 
 def test_a_row_that_cannot_be_imported_is_named_and_leaves_nothing(

@@ -166,6 +166,18 @@ def test_the_first_minute_needs_no_mouse(console: Console, shop: Organization) -
     page.get_by_role("button", name="Drop this edit").press("Enter")
 
 
+def test_what_comes_while_a_slow_machine_draws_is_shown(console: Console, shop: Organization) -> None:
+    # Effects run after the page was drawn: here that takes longer than all that is loaded meanwhile.
+    console.page.add_init_script(
+        "const later = window.setTimeout;"
+        "window.requestAnimationFrame = work => later(() => work(performance.now()), 1000);"
+        "window.setTimeout = (work, ms, ...given) => later(work, ms < 200 ? 1000 : ms, ...given);"
+    )
+    console.sign_in(shop.key, "#/data")
+    expect(console.page.get_by_role("link", name="Import a CSV file")).to_be_visible()
+    expect(console.page.get_by_label("Database")).to_have_value("main")
+
+
 def test_times_are_in_the_readers_zone_with_utc_on_hover(
     browser: Browser, service: Service, shop: Organization
 ) -> None:

@@ -25,6 +25,8 @@ export class Rows {
   #bytes = 0;
   #cache = new Map<number, Row>();
   #decoder = new TextDecoder();
+  /** Which columns are JSON, of the types that were asked for last. */
+  #areJson: { of: string[]; columns: boolean[] } | null = null;
 
   /** Make rows of some that are there already, each as its JSON. */
   static of(columns: string[], types: string[], rows: string[]): Rows {
@@ -100,9 +102,11 @@ export class Rows {
 
   /** Read a row from its text. Values that are JSON stay text. */
   parse(text: string): Row {
-    if (!this.types.some(isJsonType)) return JSON.parse(text) as Row;
+    if (this.#areJson?.of !== this.types) this.#areJson = { of: this.types, columns: this.types.map(isJsonType) };
+    const { columns } = this.#areJson;
+    if (!columns.includes(true)) return JSON.parse(text) as Row;
     return splitJson(text)!.items.map((item, at) =>
-      isJsonType(this.types[at]) && item !== "null" ? new Json(item) : (JSON.parse(item) as Row[number]),
+      columns[at] && item !== "null" ? new Json(item) : (JSON.parse(item) as Row[number]),
     );
   }
 

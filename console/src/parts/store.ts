@@ -32,13 +32,14 @@ export class Store<T> {
 /** Return the store's value, and render again when it changes. */
 export function useStore<T>(store: Store<T>): T {
   const [, renderAgain] = useState({});
+  const shown = store.value;
   useEffect(() => {
-    const seen = store.value;
     const stop = store.subscribe(() => renderAgain({}));
-    if (!Object.is(seen, store.value)) renderAgain({});
+    // The value may have changed after it was drawn and before this ran.
+    if (!Object.is(shown, store.value)) renderAgain({});
     return stop;
   }, [store]);
-  return store.value;
+  return shown;
 }
 
 /** A store whose value outlives the page, in this browser. A value that cannot be read or kept is let go. */
