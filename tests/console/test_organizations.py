@@ -95,6 +95,11 @@ def test_a_code_of_another_organization_asks_before_anything_of_it_is_shown(
     page.goto(f"{signed_in.service.control_url}/console/#code=%")
     expect(page.get_by_role("alert")).to_contain_text("code")
     expect(page.get_by_role("alert")).not_to_contain_text("URI")
+    page.route("**/config.json", lambda route: route.abort())
+    page.goto("about:blank")
+    page.goto(beta.control.post("/v1/console/codes")["url"])
+    expect(page.get_by_role("alert")).to_be_visible()
+    assert "svc_c_" not in page.url
     page.close()
 
 

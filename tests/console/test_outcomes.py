@@ -34,15 +34,31 @@ def _cut_off(route: Route) -> None:
 
 def _doubt(origin: str) -> Callable[[Route], None]:
     """Let the request be served, and answer as the service does where it cannot tell."""
-    empty = dict.fromkeys(("hint", "detail", "sqlstate", "position", "statement"))
-    error = {"code": "outcome_unknown", "message": "the engine was lost", "retryable": False, **empty}
 
     def serve(route: Route) -> None:
         route.fetch()
-        headers = {"access-control-allow-origin": origin}
-        route.fulfill(status=503, json={"success": False, "error": error}, headers=headers)
+        _refuse(route, origin, 503, code="outcome_unknown")
 
     return serve
+
+
+def _fill(origin: str) -> Callable[[Route], None]:
+    """Answer as a full database does: it takes no id, and lets rows be deleted."""
+
+    def serve(route: Route) -> None:
+        if "tuplegate-transaction-id" in route.request.headers:
+            _refuse(route, origin, 200, code="sql_error", sqlstate="53100")
+        else:
+            route.continue_()
+
+    return serve
+
+
+def _refuse(route: Route, origin: str, status: int, **more: str) -> None:
+    empty = dict.fromkeys(("hint", "detail", "sqlstate", "position", "statement"))
+    error = {"message": "refused", "retryable": False, **empty, **more}
+    headers = {"access-control-allow-origin": origin}
+    route.fulfill(status=status, json={"success": False, "error": error}, headers=headers)
 
 
 def _wait_for(page: Page, own: Organization, count: int) -> None:
@@ -102,13 +118,14 @@ def test_a_transaction_whose_answer_is_lost_is_asked_for(signed_in: Console, own
     run(_doubt(signed_in.service.control_url), "Committed.")
     assert _count(own) == 4
     run(lambda route: route.abort(), "Nothing was applied.")
+    run(_fill(signed_in.service.control_url), "Committed in two phases.")
     page.route(SETTLE, lambda route: route.abort())
     run(_lose, "Whether it was applied is not known.")
     page.unroute(SETTLE)
-    assert _count(own) == 6
+    assert _count(own) == 8
     page.route("**/v1/transaction", _swallow)
     page.keyboard.press("ControlOrMeta+Shift+Enter")
-    _wait_for(page, own, 8)
+    _wait_for(page, own, 10)
     page.keyboard.press("Escape")
     expect(signed_in.status).to_contain_text("Committed.")
 

@@ -152,15 +152,25 @@ const COMMITS = {
   read_only: "It only read: there was nothing to commit.",
 };
 
+/** Return whether a full database has refused to note an id: it would still let rows be deleted. */
+function isFull({ body }: Failure): boolean {
+  return body.sqlstate === "53100" && (body.statement ?? null) === null;
+}
+
 /** Run several statements as one transaction: all of them or none. */
 export function runTogether(statements: Statement[]): Promise<Failure | null> {
   const made = statements.map((one, at) => makeResult(one.sql, `${at + 1}: ${titleOf(one.sql)}`));
   const from = database.value;
   // Where nothing can be written there is nothing to ask for.
-  const id = session.allows("write") ? chooseTransactionId() : null;
-  const ask = async (): Promise<Outcome> => (id ? await settle(id, from) : "aborted");
+  const mayWrite = session.allows("write");
+  let id = mayWrite ? chooseTransactionId() : null;
+  const ask = async (): Promise<Outcome> => (id ? await settle(id, from) : mayWrite ? "unknown" : "aborted");
   return run(made, ask, async (all, signal) => {
-    const { answer, rows } = await runTransaction(statements, from, signal, id);
+    const { answer, rows } = await runTransaction(statements, from, signal, id).catch((error: unknown) => {
+      if (!isFull(asFailure(error))) throw error;
+      id = null;
+      return runTransaction(statements, from, signal, null);
+    });
     answer.results.forEach((one, at) => {
       const result = all[at]!;
       if (one.columns.length) result.rows = Rows.of(one.columns, one.types, rows[at]!);
