@@ -108,6 +108,7 @@ export function Shell({ problem }: { problem: string | null }) {
       <Help />
       <Confirmations />
       <CodeDialog />
+      <OtherOrganizationDialog />
       {!current && ended === "expired" && <SignInAgain />}
       <Toasts />
     </>

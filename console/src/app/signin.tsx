@@ -121,8 +121,8 @@ export async function redeemCode(code: string): Promise<string | null> {
   }
   try {
     const opened = await session.exchangeCode(code);
-    const last = lastOrganization();
-    if (last === null || last === opened.session.organization) await session.take(opened);
+    const known = session.organization ?? lastOrganization();
+    if (known === null || known === opened.session.organization) await session.take(opened);
     else {
       const { name } = await askControl<OwnOrganization>("/v1/organization", { token: opened.token });
       offeredSession.set({ opened, name });
