@@ -1,9 +1,9 @@
 /** The start of the console: find the service, take up a session, show the page. */
 import { render } from "preact";
 import { asFailure, loadConfig } from "./api/http";
-import { session } from "./api/session";
+import { session, takeTold } from "./api/session";
 import { Shell } from "./app/shell";
-import { followCodes, redeemCode } from "./app/signin";
+import { followCodes, redeemCode, takeCode } from "./app/signin";
 import { followTheme } from "./app/theme";
 import { followSchema } from "./sql/schema";
 import "./styles/base.css";
@@ -15,11 +15,12 @@ import "./styles/data.css";
 async function start(): Promise<void> {
   followTheme();
   followSchema();
-  let problem: string | null = null;
+  let problem = takeTold();
+  const code = takeCode();
   try {
     await loadConfig();
     session.restore();
-    problem = await redeemCode();
+    if (code) problem = await redeemCode(code);
     followCodes();
   } catch (error) {
     problem = asFailure(error).message;

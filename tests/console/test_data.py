@@ -119,7 +119,7 @@ def test_edits_are_staged_shown_as_sql_and_applied_together(console: Console, ow
     page.get_by_role("dialog").get_by_label("name").first.fill("Added")
     page.get_by_role("button", name="Stage the row").click()
     staged = _staged(console)
-    expect(staged).to_contain_text("update city set name = 'It''s new' where id = 1 and name = 'City 1';")
+    expect(staged).to_contain_text("update public.city set name = 'It''s new' where id = 1 and name = 'City 1';")
     expect(staged).to_contain_text("4 staged edits")
     assert sql.value("select name from city where id = 1") == "City 1"
     staged.get_by_role("button", name="Apply").click()
@@ -238,6 +238,7 @@ def test_edits_survive_a_reload_for_their_table_alone_and_go_at_sign_out(
     expect(_staged(console)).to_have_count(0)
     page.goto(own.control.post("/v1/console/codes")["url"])
     page.get_by_role("button", name="Use the code").click()
+    expect(page.get_by_text(f"Signed in to {own.name}")).to_be_visible()
     page.evaluate("location.hash = '#/data/public/city'")
     expect(_staged(console)).to_contain_text("3 staged edits")
     page.get_by_role("button", name="Sign out").click()
@@ -347,7 +348,7 @@ def test_a_row_that_cannot_be_imported_is_named_and_leaves_nothing(
         button = page.get_by_role("button", name=f"Import {4901 + len(more):,} rows")
         expect(button).to_be_visible()
         if button.is_enabled():
-            expect(page.get_by_text("The rows are added to the table small.")).to_be_visible()
+            expect(page.get_by_text("The rows are added to the table public.small.")).to_be_visible()
             button.click()
             expect(signed_in.alert).to_contain_text("Nothing was imported.")
         expect(signed_in.alert.filter(has_text=told)).to_be_visible()

@@ -8,6 +8,7 @@ from tests.console.console import Console
 from tests.control import Organization
 
 IMAGE = "<img src=x onerror=hacked=1>"
+INVISIBLE = "select 1 -- \u202e\u2068\u200c drop"
 NAMES = (
     IMAGE,
     '"><script>hacked=1</script>',
@@ -72,6 +73,8 @@ def test_errors_notices_results_and_links_are_text(signed_in: Console) -> None:
         expect(page.locator("main")).not_to_be_empty()
     page.evaluate("location.hash = '#/query'")
     expect(signed_in.editor).to_contain_text(IMAGE)
+    page.evaluate("hash => { location.hash = hash }", f"#/query?sql={quote(INVISIBLE)}")
+    expect(page.locator(".cm-specialChar")).to_have_count(3)
     page.get_by_role("button", name="History").click()
     expect(page.get_by_role("dialog", name="History")).to_contain_text(IMAGE)
     assert _is_unharmed(signed_in)
@@ -110,7 +113,7 @@ def test_a_table_and_a_database_that_vanish_are_told(signed_in: Console, own: Or
     expect(page.get_by_text("No rows here")).to_be_visible()
     sql("drop table gone")
     page.get_by_role("button", name="Load again").click()
-    expect(signed_in.alert).to_contain_text('relation "gone" does not exist')
+    expect(signed_in.alert).to_contain_text('relation "public.gone" does not exist')
     page.reload()
     page.get_by_label("Database").select_option("passing")
     expect(page.get_by_text("There is no table gone here")).to_be_visible()

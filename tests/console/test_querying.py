@@ -278,6 +278,7 @@ def test_rows_come_as_they_are_made_and_a_wide_result_can_be_walked(signed_in: C
 def test_a_lost_connection_is_told_and_what_came_is_kept(signed_in: Console) -> None:
     signed_in.expected = ["ERR_"]
     page = signed_in.page
+    expect(signed_in.editor).to_be_visible()
     page.context.set_offline(True)
     signed_in.run("select 1")
     expect(signed_in.alert).to_contain_text("The service cannot be reached.")

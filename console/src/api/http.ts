@@ -24,6 +24,21 @@ export function makeFailure(code: string, message: string, hint: string | null =
   return new Failure(status, { code, message, hint, ...empty });
 }
 
+const DOUBTS = new Set([
+  "unreachable",
+  "unreadable",
+  "cut_off",
+  "outcome_unknown",
+  "internal",
+  "cancelled",
+  "page_error",
+]);
+
+/** Return whether the request may have been done all the same: its answer is lost, or does not tell. */
+export function isInDoubt(failure: Failure): boolean {
+  return DOUBTS.has(failure.code) && !(failure.status >= 400 && failure.status < 500);
+}
+
 /** Return the failure that an exception stands for; an abort of the reader's own passes as it is. */
 export function asFailure(error: unknown): Failure {
   if (error instanceof Failure) return error;
@@ -51,6 +66,8 @@ export interface Sending {
   signal?: AbortSignal;
   /** A token other than the session's, or none. */
   token?: string | null;
+  /** Send it also where the page goes. */
+  keepalive?: boolean;
 }
 
 const UNREACHABLE = "Check the network, and that the service runs. What you have typed is kept.";
@@ -64,6 +81,7 @@ async function send(base: string, path: string, sending: Sending): Promise<Respo
   const request: RequestInit = { method: sending.method ?? "GET", headers, credentials: "omit", cache: "no-store" };
   if (sending.body !== undefined) request.body = writeJson(sending.body);
   if (sending.signal) request.signal = sending.signal;
+  if (sending.keepalive) request.keepalive = true;
   try {
     return await fetch(base + path, request);
   } catch (error) {

@@ -1,5 +1,6 @@
 /** Statements: small ones with one answer, large ones as a stream, several as a transaction, and open transactions. */
-import { askData, askDataText, Failure, makeFailure, openData } from "./http";
+import { isRead } from "../sql/tokens";
+import { asFailure, askData, askDataText, Failure, isInDoubt, makeFailure, openData } from "./http";
 import { findPart, splitJson } from "./json";
 import type { Notice, ErrorBody, StatementAnswer, Timings, TransactionAnswer, Value } from "./types";
 
@@ -21,16 +22,45 @@ export function querySmall(
   return askData<StatementAnswer>("/v1/query", signal ? { ...sending, signal } : sending);
 }
 
+/** Choose the id of a transaction before it is sent, so that its outcome can be asked for. */
+export function chooseTransactionId(): string {
+  return `txn_${crypto.randomUUID()}`;
+}
+
 /** Run a transaction. `rows` are those of each statement, every row as the text that came. */
 export async function runTransaction(
   statements: Statement[],
   database: string | null,
   signal: AbortSignal,
+  id: string | null,
 ): Promise<{ answer: TransactionAnswer; rows: string[][] }> {
-  const sending = { method: "POST", body: { statements, ...ROWS }, database, signal };
+  const headers: Record<string, string> = id ? { "Tuplegate-Transaction-Id": id } : {};
+  const sending = { method: "POST", body: { statements, ...ROWS }, database, signal, headers };
   const { body, text } = await askDataText<TransactionAnswer>("/v1/transaction", sending);
   const results = splitJson(findPart(text, "results") ?? "[]")!.items;
   return { answer: body, rows: results.map((one) => splitJson(findPart(one, "rows") ?? "[]")!.items) };
+}
+
+/** What became of a transaction. `forgotten`: the service does not know it, or another key has begun it. */
+export type Outcome = "committed" | "aborted" | "unknown" | "forgotten";
+
+const SETTLE_MS = 10_000;
+const SETTLE_TRIES = 10;
+const SETTLE_PAUSE_MS = 300;
+
+/** Find out what became of a transaction. One that is not committed by then never will be. */
+export async function settle(id: string, database: string | null): Promise<Outcome> {
+  for (let tries = 0; tries < SETTLE_TRIES; tries++) {
+    try {
+      const sending = { method: "POST", body: {}, database, signal: AbortSignal.timeout(SETTLE_MS) };
+      const { state } = await askData<{ state: string }>(`/v1/transaction/${id}/abort`, sending);
+      if (state === "committed" || state === "aborted") return state;
+    } catch (error) {
+      return asFailure(error).code === "not_found" ? "forgotten" : "unknown";
+    }
+    await new Promise((resolve) => setTimeout(resolve, SETTLE_PAUSE_MS));
+  }
+  return "unknown";
 }
 
 export interface Done {
@@ -67,12 +97,7 @@ export async function streamQuery(
   try {
     for (;;) {
       const { value, done } = await readPiece(source, signal);
-      if (done)
-        throw makeFailure(
-          "cut_off",
-          "The connection was lost before the last row.",
-          "The rows shown are not all. Run it again.",
-        );
+      if (done) throw makeCutOff(statement.sql);
       pending.push(value);
       if (!value.includes(NEWLINE)) continue;
       const bytes = join(pending);
@@ -90,17 +115,19 @@ export async function streamQuery(
   }
 }
 
+function makeCutOff(sql: string): Failure {
+  const hint = `The rows shown are not all.${isRead(sql) ? " Run it again." : ""}`;
+  return makeFailure("cut_off", "The connection was lost before the last row.", hint);
+}
+
+/** Read the next piece. A connection that breaks is an end like any other. */
 async function readPiece(source: ReadableStreamDefaultReader<Uint8Array>, signal: AbortSignal) {
   try {
     const { value, done } = await source.read();
     return { value: value ?? new Uint8Array(0), done };
   } catch (error) {
     if (signal.aborted) throw error;
-    throw makeFailure(
-      "cut_off",
-      "The connection was lost before the last row.",
-      "The rows shown are not all. Run it again.",
-    );
+    return { value: new Uint8Array(0), done: true };
   }
 }
 
@@ -182,15 +209,31 @@ export class OpenTransaction {
     });
   }
 
-  /** Commit. Where the answer was lost, ask what became of it: a commit may be sent again. */
+  /** Commit. Where the answer is lost it is sent again, which is safe, and then asked what became of it. Where nobody
+   * tells that, it fails with `outcome_unknown`; every other failure means that nothing was applied. */
   async commit(): Promise<void> {
-    const sending = { method: "POST", body: {}, database: this.#database };
     try {
-      await askData(`/v1/transaction/${this.id}/commit`, sending);
+      await this.#sendCommit();
     } catch (error) {
-      if (!(error instanceof Failure) || error.code !== "unreachable") throw error;
-      await askData(`/v1/transaction/${this.id}/commit`, sending);
+      if (!isInDoubt(asFailure(error))) throw error;
+      await this.#sendCommit().catch(() => this.#settle());
     }
+  }
+
+  async #sendCommit(): Promise<void> {
+    await askData(`/v1/transaction/${this.id}/commit`, { method: "POST", body: {}, database: this.#database });
+  }
+
+  async #settle(): Promise<void> {
+    const outcome = await settle(this.id, this.#database);
+    if (outcome === "committed") return;
+    if (outcome === "aborted")
+      throw makeFailure(
+        "transaction_aborted",
+        "The commit did not reach the service. Nothing was applied.",
+        "Try again.",
+      );
+    throw makeFailure("outcome_unknown", "No answer came to the commit: whether it was done is not known.");
   }
 
   async rollback(): Promise<void> {

@@ -1,5 +1,8 @@
 /** The session of this page. The token is in memory and in sessionStorage; a key is never kept.
  *
+ * A page works with one organization from its start to its end: signing out, and a session of another organization, load
+ * it anew. So nothing that was shown or typed for the one can reach the other.
+ *
  * http.ts reads the token from here and is imported here: neither may use the other while it is loaded.
  */
 import { Store } from "../parts/store";
@@ -7,6 +10,10 @@ import { askControl } from "./http";
 import type { Scope, SessionRecord } from "./types";
 
 const KEPT = "tuplegate.session";
+/** The organization that this browser was signed in to last. */
+const LAST = "tuplegate.organization";
+const END_MS = 5_000;
+const END_TRIES = 2;
 /** A session is extended when less than this part of its life is left and it is in use. */
 const REFRESH_PART = 0.5;
 /** How often that is looked at. */
@@ -16,12 +23,7 @@ const IN_USE_MS = 15 * 60_000;
 
 export type Ended = "signed-out" | "expired" | null;
 
-interface Kept {
-  token: string;
-  session: SessionRecord;
-}
-
-interface Opened {
+export interface Opened {
   token: string;
   session: SessionRecord;
 }
@@ -31,6 +33,8 @@ class OwnSession {
   /** Why there is no session now; null before the first. */
   readonly ended = new Store<Ended>(null);
   #token: string | null = null;
+  #organization: string | null = null;
+  #isLeaving = false;
   #usedAt = 0;
   #life = 0;
   #isRefreshing = false;
@@ -40,6 +44,9 @@ class OwnSession {
     this.#others?.addEventListener("message", (event: MessageEvent<{ ended: string }>) => {
       if (event.data.ended === this.current.value?.id) this.#forget("expired");
     });
+    // Everything unsent is kept in the tab then: there is nothing to ask.
+    const isAsked = (event: Event) => this.#isLeaving && event.stopImmediatePropagation();
+    window.addEventListener("beforeunload", isAsked, { capture: true });
     for (const kind of ["pointerdown", "keydown"]) {
       window.addEventListener(kind, () => this.touch(), { passive: true, capture: true });
     }
@@ -50,13 +57,18 @@ class OwnSession {
     return this.#token;
   }
 
+  /** The organization that the page works with, also after its session has ended; null before the first. */
+  get organization(): string | null {
+    return this.#organization;
+  }
+
   /** Take up the session that this tab had before it was loaded again. */
   restore(): void {
     const text = sessionStorage.getItem(KEPT);
     if (!text) return;
     try {
-      const kept = JSON.parse(text) as Kept;
-      if (new Date(kept.session.expires_at).getTime() > Date.now()) this.#take(kept);
+      const kept = JSON.parse(text) as Opened;
+      if (new Date(kept.session.expires_at).getTime() > Date.now()) void this.take(kept);
       else sessionStorage.removeItem(KEPT);
     } catch {
       sessionStorage.removeItem(KEPT);
@@ -65,19 +77,34 @@ class OwnSession {
 
   async openWithKey(key: string): Promise<void> {
     const opened = await askControl<Opened>("/v1/session", { method: "POST", body: { api_key: key }, token: null });
-    this.#take(opened);
+    await this.take(opened);
   }
 
-  async openWithCode(code: string): Promise<void> {
-    const opened = await askControl<Opened>("/v1/console/sessions", { method: "POST", body: { code }, token: null });
-    this.#take(opened);
+  /** Exchange a code for a session, which is not taken up yet. */
+  exchangeCode(code: string): Promise<Opened> {
+    return askControl<Opened>("/v1/console/sessions", { method: "POST", body: { code }, token: null });
   }
 
+  /** Sign out, and load the page anew: nothing of what it showed stays in memory. */
   async signOut(): Promise<void> {
     const token = this.#token;
-    this.end("signed-out");
-    if (!token) return;
-    await askControl("/v1/session", { method: "DELETE", token }).catch(() => undefined);
+    const own = this.current.value;
+    this.#forget("signed-out");
+    if (own) this.#others?.postMessage({ ended: own.id });
+    const isEnded = !token || (await endSession(token));
+    const until = own ? new Date(own.expires_at).toLocaleTimeString() : "";
+    this.#loadAnew(
+      isEnded
+        ? "You are signed out."
+        : `You are signed out here, but the service was not told: the session goes on until ${until}. The page Sessions can end it.`,
+    );
+  }
+
+  #loadAnew(told: string | null): void {
+    this.#isLeaving = true;
+    // The address may hold a query, or values of a filter.
+    history.replaceState(told ? { told } : null, "", location.hash.replace(/\?.*/s, ""));
+    location.reload();
   }
 
   /** Forget the session, here and in other tabs that use it. What the pages hold stays. */
@@ -99,7 +126,16 @@ class OwnSession {
     return scope === "write" && scopes.includes("admin");
   }
 
-  #take(opened: Opened): void {
+  /** Take up a session. One of another organization than the page has worked with loads it anew, and never returns. */
+  async take(opened: Opened): Promise<void> {
+    const { organization } = opened.session;
+    if (this.#organization !== null && this.#organization !== organization) {
+      sessionStorage.setItem(KEPT, JSON.stringify(opened));
+      this.#loadAnew(null);
+      return new Promise(() => undefined);
+    }
+    this.#organization = organization;
+    keepLast(organization);
     this.#token = opened.token;
     this.#usedAt = Date.now();
     this.#life = new Date(opened.session.expires_at).getTime() - Date.now();
@@ -141,3 +177,37 @@ class OwnSession {
 }
 
 export const session = new OwnSession();
+
+/** End a session in the service; return whether it has ended. */
+export async function endSession(token: string): Promise<boolean> {
+  for (let tries = 0; tries < END_TRIES; tries++) {
+    try {
+      const signal = AbortSignal.timeout(END_MS);
+      await askControl("/v1/session", { method: "DELETE", token, keepalive: true, signal });
+      return true;
+    } catch (error) {
+      if ((error as { status?: number }).status === 401) return true;
+    }
+  }
+  return false;
+}
+
+function keepLast(organization: string): void {
+  try {
+    localStorage.setItem(LAST, organization);
+  } catch {
+    // Storage is switched off: then there is nothing of the organization before that could be shown either.
+  }
+}
+
+/** Return the organization that this browser was signed in to last, in any of its tabs. */
+export function lastOrganization(): string | null {
+  return localStorage.getItem(LAST);
+}
+
+/** Return what the page that was here before it was loaded anew wanted to say, once. */
+export function takeTold(): string | null {
+  const state = history.state as { told?: string } | null;
+  history.replaceState(null, "");
+  return state?.told ?? null;
+}

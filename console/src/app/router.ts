@@ -11,7 +11,7 @@ export function parseRoute(hash: string): Route {
   const text = hash.replace(/^#\/?/, "");
   const cut = text.indexOf("?");
   const path = cut < 0 ? text : text.slice(0, cut);
-  const [page = "", ...parts] = path.split("/").map(decode);
+  const [page = "", ...parts] = path.split("/").map(decodePart);
   return {
     page: page || "query",
     parts: parts.filter(Boolean),
@@ -19,7 +19,8 @@ export function parseRoute(hash: string): Route {
   };
 }
 
-function decode(part: string): string {
+/** Decode a part of an address; one that is malformed stays as it is. */
+export function decodePart(part: string): string {
   try {
     return decodeURIComponent(part);
   } catch {

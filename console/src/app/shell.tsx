@@ -7,7 +7,7 @@ import type { Scope } from "../api/types";
 import { Confirmations } from "../parts/confirm";
 import { Dialog } from "../parts/dialog";
 import { Lazy } from "../parts/lazy";
-import { FailureBox } from "../parts/states";
+import { FailureBox, Waiting } from "../parts/states";
 import { useStore } from "../parts/store";
 import { tell, Toasts } from "../parts/toast";
 import { loadSchema } from "../sql/schema";
@@ -15,7 +15,7 @@ import { type Command, isHelpOpen, isPaletteOpen, useCommands } from "./commands
 import { database, databases, findDatabases, organization } from "./database";
 import { Help, Palette } from "./palette";
 import { formatRoute, go, route } from "./router";
-import { CodeDialog, KeyForm, Mark, SignIn, signOut } from "./signin";
+import { CodeDialog, KeyForm, Mark, OtherOrganizationDialog, SignIn, signOut } from "./signin";
 import { type Theme, theme } from "./theme";
 
 interface PageEntry {
@@ -93,11 +93,14 @@ export function Shell({ problem }: { problem: string | null }) {
       .then(loadSchema)
       .catch((error: unknown) => tell(asFailure(error).message, "failed"));
   }, [current?.id]);
-  useEffect(() => {
-    if (ended === "signed-out") setSignedIn(false);
-  }, [ended]);
-  if (!current && (!wasSignedIn || ended === "signed-out"))
-    return <SignIn problem={ended === "signed-out" ? "You are signed out." : problem} />;
+  if (ended === "signed-out") return <Waiting what="Signing out" />;
+  if (!current && !wasSignedIn)
+    return (
+      <>
+        <SignIn problem={problem} />
+        <OtherOrganizationDialog />
+      </>
+    );
   return (
     <>
       <Frame />
@@ -105,6 +108,7 @@ export function Shell({ problem }: { problem: string | null }) {
       <Help />
       <Confirmations />
       <CodeDialog />
+      <OtherOrganizationDialog />
       {!current && ended === "expired" && <SignInAgain />}
       <Toasts />
     </>
@@ -117,13 +121,7 @@ function SignInAgain() {
     <Dialog title="Your session has ended" onClose={() => undefined} closable={false}>
       <p>Sign in to go on where you were. Nothing that you typed is lost.</p>
       <KeyForm action="Go on" />
-      <button
-        type="button"
-        class="quiet"
-        onClick={() => {
-          session.ended.set("signed-out");
-        }}
-      >
+      <button type="button" class="quiet" onClick={() => void session.signOut()}>
         Leave the page instead
       </button>
     </Dialog>

@@ -1,8 +1,9 @@
 /** Sign in with a key, which is exchanged for a session at once and then forgotten. */
 import { useState } from "preact/hooks";
-import { asFailure } from "../api/http";
-import { session } from "../api/session";
-import { formatRoute, parseRoute, replaceAddress, route } from "./router";
+import { asFailure, askControl } from "../api/http";
+import { endSession, lastOrganization, type Opened, session } from "../api/session";
+import type { OwnOrganization } from "../api/types";
+import { decodePart, formatRoute, parseRoute, replaceAddress, route } from "./router";
 import { confirm } from "../parts/confirm";
 import { Dialog, useWork } from "../parts/dialog";
 import { FailureBox } from "../parts/states";
@@ -100,19 +101,32 @@ export function Mark() {
 /** A code that came while somebody was signed in: a link of others must not replace their session unasked. */
 const offeredCode = new Store<string | null>(null);
 
-/** Take a one-time code from the address, remove it there, and open its session. Return what went wrong. */
-export async function redeemCode(): Promise<string | null> {
+/** A session of another organization than the one that this browser knows: its reader is asked before it is taken up. */
+const offeredSession = new Store<{ opened: Opened; name: string } | null>(null);
+
+/** Take a one-time code from the address, and remove it there. */
+export function takeCode(): string | null {
   const match = /^#code=([^&]+)/.exec(location.hash);
   if (!match?.[1]) return null;
   replaceAddress(formatRoute("query"));
   route.set(parseRoute(location.hash));
-  const code = decodeURIComponent(match[1]);
+  return decodePart(match[1]);
+}
+
+/** Open the session of a code, or offer to. Return what went wrong. */
+export async function redeemCode(code: string): Promise<string | null> {
   if (session.current.value) {
     offeredCode.set(code);
     return null;
   }
   try {
-    await session.openWithCode(code);
+    const opened = await session.exchangeCode(code);
+    const known = session.organization ?? lastOrganization();
+    if (known === null || known === opened.session.organization) await session.take(opened);
+    else {
+      const { name } = await askControl<OwnOrganization>("/v1/organization", { token: opened.token });
+      offeredSession.set({ opened, name });
+    }
     return null;
   } catch (error) {
     return asFailure(error).message;
@@ -121,7 +135,44 @@ export async function redeemCode(): Promise<string | null> {
 
 /** Also take a code that comes while the page is open. */
 export function followCodes(): void {
-  window.addEventListener("hashchange", () => void redeemCode());
+  window.addEventListener("hashchange", () => {
+    const code = takeCode();
+    if (code) void redeemCode(code);
+  });
+}
+
+/** Sessions per tab would let any link open a tab in somebody else's organization, which looks like one's own. */
+export function OtherOrganizationDialog() {
+  const offered = useStore(offeredSession);
+  const { failure, isBusy, run } = useWork();
+  if (!offered) return null;
+  const { opened, name } = offered;
+  const refuse = () => {
+    offeredSession.set(null);
+    void endSession(opened.token);
+  };
+  const accept = () =>
+    run(async () => {
+      offeredSession.set(null);
+      await session.take(opened);
+    });
+  return (
+    <Dialog title="Sign in to another organization?" onClose={refuse}>
+      <p>
+        The link that you followed signs you in to <b>{name}</b>. It is not the organization that you were signed in to
+        last. Go on only if the link is yours: what you do then is done in <b>{name}</b>, and can be read there.
+      </p>
+      {failure && <FailureBox failure={failure} />}
+      <footer class="form-foot">
+        <button type="button" class="primary" onClick={refuse}>
+          Do not sign in
+        </button>
+        <button type="button" disabled={isBusy} onClick={() => void accept()}>
+          Sign in to {name}
+        </button>
+      </footer>
+    </Dialog>
+  );
 }
 
 export function CodeDialog() {
@@ -132,8 +183,9 @@ export function CodeDialog() {
   const stay = () => offeredCode.set(null);
   const change = () =>
     run(async () => {
-      await session.openWithCode(code);
+      const opened = await session.exchangeCode(code);
       stay();
+      await session.take(opened);
     });
   return (
     <Dialog title="Sign in as another?" onClose={stay}>

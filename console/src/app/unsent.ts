@@ -7,13 +7,10 @@ import { Store } from "../parts/store";
 
 const PREFIX = "tuplegate.unsent.";
 const stores = new Map<string, Store<unknown>>();
-let organization: string | null = null;
 
 /** Return the store of something unsent; null stands for nothing. */
 export function keepUnsent<T>(...name: (string | null)[]): Store<T | null> {
-  // A session that has ended is not forgotten here: its reader may sign in again and go on.
-  organization = session.current.value?.organization ?? organization;
-  const key = PREFIX + JSON.stringify([organization, ...name]);
+  const key = PREFIX + JSON.stringify([session.organization, ...name]);
   let store = stores.get(key);
   if (!store) {
     store = new Store<unknown>(read(key));

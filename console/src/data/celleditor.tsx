@@ -15,7 +15,7 @@ export function CellEditor({ column, value, onStage, onLeave, onDone }: CellEdit
   const [text, setText] = useState(value ?? "");
   const [isNull, setNull] = useState(value === null);
   const element = useRef<HTMLTextAreaElement>(null);
-  const result = () => (isNull ? null : text);
+  const result = () => (isNull ? null : restoreBreaks(text, value));
   const isSettled = useRef(false);
   const stage = (typed: string | null) => {
     isSettled.current = true;
@@ -70,6 +70,14 @@ export function CellEditor({ column, value, onStage, onLeave, onDone }: CellEdit
       <EditorFoot column={column} onStage={stage} onResult={() => stage(result())} onLeave={leave} />
     </div>
   );
+}
+
+/** Give a text the line breaks that its value had: a text area makes all of them LF. */
+function restoreBreaks(text: string, value: string | null): string {
+  if (!value?.includes("\r") || text === value) return text;
+  if (text === value.replace(/\r\n?/g, "\n")) return value;
+  const breaks = new Set(value.match(/\r\n|\r|\n/g));
+  return breaks.size === 1 ? text.replaceAll("\n", [...breaks][0]!) : text;
 }
 
 interface EditorFootProps {

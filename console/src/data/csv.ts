@@ -39,7 +39,9 @@ export function parseCsv(text: string, separator: string): Csv {
     }
     at += text.startsWith("\r\n", at) ? 2 : 1;
     line += 1;
-    if (fields.length > 1 || fields[0] !== null) records.push({ fields, line: begins });
+    // In a file with one column an empty line is a NULL.
+    const isEmpty = fields.length === 1 && fields[0] === null && records[0]?.fields.length !== 1;
+    if (!isEmpty) records.push({ fields, line: begins });
   }
   const header = (records.shift()?.fields ?? []).map((name, index) => name?.trim() || `column_${index + 1}`);
   const uneven = records.filter(({ fields }) => fields.length !== header.length);

@@ -1,12 +1,15 @@
-/** Staged edits of a table: kept in the page until they are applied, all in one transaction, or dropped. */
+/** Staged edits of a table: kept in the page until they are applied, all in one transaction, or dropped.
+ *
+ * An edit names columns by their names, never by their places: the table may change before it is applied.
+ */
 import { asFailure, Failure, makeFailure } from "../api/http";
-import { OpenTransaction, querySmall } from "../api/query";
+import { OpenTransaction, type Outcome, querySmall, settle } from "../api/query";
 import type { Value } from "../api/types";
 import { keepUnsent } from "../app/unsent";
-import type { Store } from "../parts/store";
+import { Store } from "../parts/store";
 import { quoteIdentifier, quoteTable } from "../sql/quote";
 import type { Column, Table } from "../sql/schema";
-import { cellExpression, isUnchanged, keyOf, literalFor } from "./pages";
+import { castFor, cellExpression, isUnchanged, keyOf, literalFor } from "./pages";
 
 export interface Change {
   old: string | null;
@@ -15,23 +18,35 @@ export interface Change {
   value: string | null;
 }
 
+/** Values of columns by their names. */
+export type Named = Record<string, string | null>;
+
 export type Edit =
-  | { kind: "update"; id: string; key: string[]; changes: Record<string, Change> }
-  | { kind: "delete"; id: string; key: string[]; row: (string | null)[] }
-  | { kind: "insert"; id: string; values: NewRow };
+  | { kind: "update"; id: string; key: Named; changes: Record<string, Change> }
+  | { kind: "delete"; id: string; key: Named; row: Named }
+  | { kind: "insert"; id: string; values: Named };
 
 export interface Conflict {
   id: string;
   /** The row as it is now; null where it is gone. */
-  current: (string | null)[] | null;
+  current: Named | null;
+}
+
+/** Edits whose commit was sent. As long as this is kept, what became of it is not known. */
+export interface Sent {
+  transaction: string;
+  edits: Edit[];
 }
 
 /** The edits of a table. They outlive a change of the page, a reload, and a session that ends. */
 export class Edits {
   readonly store: Store<Edit[] | null>;
+  readonly sent: Store<Sent | null>;
+  readonly isBusy = new Store(false);
 
-  constructor(store: Store<Edit[] | null>) {
+  constructor(store: Store<Edit[] | null>, sent: Store<Sent | null>) {
     this.store = store;
+    this.sent = sent;
   }
 
   get all(): Edit[] {
@@ -48,24 +63,29 @@ export class Edits {
 }
 
 const NONE: Edit[] = [];
+const known = new WeakMap<Store<Edit[] | null>, Edits>();
 
 export function editsOf(database: string | null, table: Table): Edits {
-  return new Edits(keepUnsent<Edit[]>("edits", database, table.schema, table.name));
+  const store = keepUnsent<Edit[]>("staged", database, table.schema, table.name);
+  let edits = known.get(store);
+  if (!edits) {
+    edits = new Edits(store, keepUnsent<Sent>("sent", database, table.schema, table.name));
+    known.set(store, edits);
+  }
+  return edits;
 }
 
 /** Return the row that is being typed; null where none is. */
-export function newRowOf(database: string | null, table: Table): Store<NewRow | null> {
-  return keepUnsent<NewRow>("row", database, table.schema, table.name);
+export function newRowOf(database: string | null, table: Table): Store<Named | null> {
+  return keepUnsent<Named>("row", database, table.schema, table.name);
 }
 
-export type NewRow = Record<string, string | null>;
-
-export function idOf(key: string[]): string {
+export function idOf(key: Named): string {
   return JSON.stringify(key);
 }
 
 /** Stage a new value for a cell; the old value again takes the change back. */
-export function stageChange(edits: Edits, key: string[], column: string, change: Change): void {
+export function stageChange(edits: Edits, key: Named, column: string, change: Change): void {
   const id = idOf(key);
   edits.update((all) => {
     const before = all.find((edit) => edit.kind === "update" && edit.id === id);
@@ -79,7 +99,7 @@ export function stageChange(edits: Edits, key: string[], column: string, change:
   });
 }
 
-export function stageDelete(edits: Edits, key: string[], row: (string | null)[]): void {
+export function stageDelete(edits: Edits, key: Named, row: Named): void {
   const id = idOf(key);
   edits.update((all) => {
     const rest = all.filter((edit) => edit.id !== id);
@@ -88,7 +108,7 @@ export function stageDelete(edits: Edits, key: string[], row: (string | null)[])
   });
 }
 
-export function stageInsert(edits: Edits, values: NewRow): void {
+export function stageInsert(edits: Edits, values: Named): void {
   edits.update((all) => [...all, { kind: "insert", id: `new-${crypto.randomUUID()}`, values }]);
 }
 
@@ -101,30 +121,95 @@ export function writeEdit(table: Table, edit: Edit): string {
   const name = quoteTable(table.schema, table.name);
   // A column may be gone since: the engine says so when the edit is applied.
   const columnOf = (wanted: string) => table.columns.find((column) => column.name === wanted) ?? asText(wanted);
+  const literal = (column: string, value: string | null) => literalFor(columnOf(column), value);
   if (edit.kind === "insert") {
     const columns = Object.keys(edit.values);
     if (columns.length === 0) return `insert into ${name} default values`;
-    return `insert into ${name} (${columns.map(quoteIdentifier).join(", ")}) values (${columns.map((one) => literalFor(columnOf(one), edit.values[one] ?? null)).join(", ")})`;
+    return `insert into ${name} (${columns.map(quoteIdentifier).join(", ")}) values (${columns.map((one) => literal(one, edit.values[one] ?? null)).join(", ")})`;
   }
-  const where = keyOf(table).map(
-    (one, at) => `${quoteIdentifier(one)} = ${literalFor(columnOf(one), edit.key[at] ?? null)}`,
-  );
+  const where = Object.entries(edit.key).map(([one, value]) => `${quoteIdentifier(one)} = ${literal(one, value)}`);
   if (edit.kind === "delete") {
-    const same = table.columns.flatMap((column, at) =>
-      column.primary_key ? [] : [isUnchanged(column, edit.row[at] ?? null, false)],
+    const same = Object.entries(edit.row).flatMap(([one, value]) =>
+      one in edit.key ? [] : [isUnchanged(columnOf(one), value, false)],
     );
     return `delete from ${name} where ${[...where, ...same].join(" and ")}`;
   }
   const changes = Object.entries(edit.changes);
-  const sets = changes.map(
-    ([column, change]) => `${quoteIdentifier(column)} = ${literalFor(columnOf(column), change.value)}`,
-  );
+  const sets = changes.map(([column, change]) => `${quoteIdentifier(column)} = ${literal(column, change.value)}`);
   const same = changes.map(([column, change]) => isUnchanged(columnOf(column), change.old, change.isWhole));
   return `update ${name} set ${sets.join(", ")} where ${[...where, ...same].join(" and ")}`;
 }
 
 function asText(name: string): Column {
   return { name, type: "text", nullable: true, default: null, primary_key: false };
+}
+
+/** Take what is in the row now as the value that was edited. */
+export function rebase(edits: Edits, conflict: Conflict): void {
+  const { current } = conflict;
+  if (!current) return;
+  edits.update((all) =>
+    all.map((edit) => {
+      if (edit.id !== conflict.id) return edit;
+      if (edit.kind === "delete") return { ...edit, row: current };
+      if (edit.kind !== "update") return edit;
+      const changes = Object.entries(edit.changes).map(
+        ([name, change]) => [name, { ...change, old: current[name] ?? null, isWhole: false }] as const,
+      );
+      return { ...edit, changes: Object.fromEntries(changes) };
+    }),
+  );
+}
+
+/** Remove edits that were applied. One that was changed meanwhile stays, with what was applied as its old value. */
+function removeApplied(edits: Edits, applied: Edit[]): void {
+  const byId = new Map(applied.map((edit) => [edit.id, edit]));
+  edits.update((all) =>
+    all.flatMap((edit) => {
+      const done = byId.get(edit.id);
+      if (!done) return [edit];
+      if (JSON.stringify(done) === JSON.stringify(edit)) return [];
+      if (done.kind !== "update" || edit.kind !== "update") return [edit];
+      const changes = Object.entries(edit.changes).flatMap(([name, change]) => {
+        const before = done.changes[name];
+        if (!before) return [[name, change] as const];
+        return before.value === change.value ? [] : [[name, { ...change, old: before.value, isWhole: true }] as const];
+      });
+      return changes.length ? [{ ...edit, changes: Object.fromEntries(changes) }] : [];
+    }),
+  );
+}
+
+/** Apply all that is staged, or nothing, and return how many edits that were. What is staged meanwhile stays. */
+export async function applyStaged(table: Table, edits: Edits, database: string | null): Promise<number> {
+  const { all } = edits;
+  edits.isBusy.set(true);
+  try {
+    // Kept before the commit is sent: whatever happens to the answer or to the page, its outcome can be asked for.
+    await applyEdits(table, all, database, (transaction) => edits.sent.set({ transaction, edits: all }));
+    removeApplied(edits, all);
+    edits.sent.set(null);
+    return all.length;
+  } catch (error) {
+    if (asFailure(error).code !== "outcome_unknown") edits.sent.set(null);
+    throw error;
+  } finally {
+    edits.isBusy.set(false);
+  }
+}
+
+/** Find out what became of edits that were sent. Those that were applied are removed, others are offered again. */
+export async function settleSent(edits: Edits, database: string | null): Promise<Outcome> {
+  const sent = edits.sent.value!;
+  edits.isBusy.set(true);
+  try {
+    const outcome = await settle(sent.transaction, database);
+    if (outcome === "committed") removeApplied(edits, sent.edits);
+    if (outcome === "committed" || outcome === "aborted") edits.sent.set(null);
+    return outcome;
+  } finally {
+    edits.isBusy.set(false);
+  }
 }
 
 export class ConflictFailure extends Failure {
@@ -135,13 +220,20 @@ export class ConflictFailure extends Failure {
     const message = gone
       ? "A row that you edited is gone. Nothing was applied."
       : "Somebody has changed a row that you edited. Nothing was applied.";
-    super(409, makeFailure("row_changed", message, "Look at its values now, then keep your change or drop it.").body);
+    const hint = gone ? "Drop your change." : "Look at its values now, then keep your change or drop it.";
+    super(409, makeFailure("row_changed", message, hint).body);
     this.conflict = conflict;
   }
 }
 
 /** Apply all edits or none. A row that is not as it was shown ends it, and is told. */
-export async function applyEdits(table: Table, edits: Edit[], database: string | null): Promise<void> {
+async function applyEdits(
+  table: Table,
+  edits: Edit[],
+  database: string | null,
+  onCommit: (transaction: string) => void,
+): Promise<void> {
+  for (const edit of edits) checkKey(table, edit);
   const opened = await OpenTransaction.begin(database);
   let isOpen = true;
   try {
@@ -149,14 +241,28 @@ export async function applyEdits(table: Table, edits: Edit[], database: string |
       const answer = await opened.query({ sql: writeEdit(table, edit) }).catch((error: unknown) => {
         throw nameEdit(asFailure(error), edits.indexOf(edit), edits.length);
       });
-      if (answer.affected_rows !== 1 && edit.kind !== "insert")
-        throw new ConflictFailure({ id: edit.id, current: await readCurrent(opened, table, edit.key) });
+      if (answer.affected_rows === 1) continue;
+      if (edit.kind === "insert") throw makeSwallowed();
+      throw new ConflictFailure({ id: edit.id, current: await readCurrent(opened, table, edit.key) });
     }
     isOpen = false;
+    onCommit(opened.id);
     await opened.commit();
   } finally {
     if (isOpen) await opened.rollback();
   }
+}
+
+function checkKey(table: Table, edit: Edit): void {
+  if (edit.kind === "insert") return;
+  if (JSON.stringify(Object.keys(edit.key).sort()) === JSON.stringify(keyOf(table).sort())) return;
+  const message = "The primary key of the table has changed since a row was edited. Nothing was applied.";
+  throw makeFailure("key_changed", message, "Drop the edit, and make it again.");
+}
+
+function makeSwallowed(): Failure {
+  const message = "A trigger or a rule of the table has kept a new row out. Nothing was applied.";
+  return makeFailure("row_swallowed", message, "Drop the new row to apply the others.");
 }
 
 function nameEdit(failure: Failure, at: number, count: number): Failure {
@@ -165,43 +271,31 @@ function nameEdit(failure: Failure, at: number, count: number): Failure {
   return new Failure(failure.status, { ...failure.body, message }, failure.requestId);
 }
 
-async function readCurrent(opened: OpenTransaction, table: Table, key: string[]): Promise<(string | null)[] | null> {
-  const answer = await opened.query({
-    sql: rowByKey(
-      table,
-      table.columns.map((column) => cellExpression(column)),
-    ),
-    params: key,
-  });
-  return (answer.rows[0] as (string | null)[] | undefined) ?? null;
+async function readCurrent(opened: OpenTransaction, table: Table, key: Named): Promise<Named | null> {
+  const expressions = table.columns.map((column) => cellExpression(column));
+  const { rows } = await opened.query({ sql: rowByKey(table, expressions), params: valuesOf(table, key) });
+  const row = rows[0];
+  return row ? nameValues(table, row) : null;
+}
+
+/** Return the values of a row by the names of their columns. */
+export function nameValues(table: Table, row: Value[]): Named {
+  return Object.fromEntries(table.columns.map(({ name }, at) => [name, (row[at] ?? null) as string | null]));
+}
+
+function valuesOf(table: Table, key: Named): (string | null)[] {
+  return keyOf(table).map((name) => key[name] ?? null);
 }
 
 function rowByKey(table: Table, expressions: string[]): string {
-  const where = keyOf(table).map((one, at) => `${quoteIdentifier(one)} = $${at + 1}`);
+  const where = keyOf(table).map((one, at) => `${quoteIdentifier(one)} = $${at + 1}${castFor(table, one)}`);
   return `select ${expressions.join(", ")} from ${quoteTable(table.schema, table.name)} as t where ${where.join(" and ")}`;
 }
 
 /** Read the whole of a value that was cut for the grid. */
-export async function readWhole(table: Table, key: string[], column: string, database: string | null): Promise<Value> {
-  const answer = await querySmall(rowByKey(table, [`${quoteIdentifier(column)}::text`]), key, database);
+export async function readWhole(table: Table, key: Named, column: string, database: string | null): Promise<Value> {
+  const sql = rowByKey(table, [`${quoteIdentifier(column)}::text`]);
+  const answer = await querySmall(sql, valuesOf(table, key), database);
   if (!answer.rows[0]) throw makeFailure("row_gone", "The row is gone.", "Load the page again.");
   return answer.rows[0][0] ?? null;
-}
-
-/** Take what is in the row now as the value that was edited. */
-export function rebase(edits: Edits, table: Table, conflict: Conflict): void {
-  const { current } = conflict;
-  if (!current) return;
-  edits.update((all) =>
-    all.map((edit) => {
-      if (edit.id !== conflict.id) return edit;
-      if (edit.kind === "delete") return { ...edit, row: current };
-      if (edit.kind !== "update") return edit;
-      const changes = Object.entries(edit.changes).map(([name, change]) => {
-        const at = table.columns.findIndex((column) => column.name === name);
-        return [name, { ...change, old: current[at] ?? null, isWhole: false }] as const;
-      });
-      return { ...edit, changes: Object.fromEntries(changes) };
-    }),
-  );
 }

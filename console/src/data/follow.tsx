@@ -56,12 +56,12 @@ export function Follow({ table, row, column }: { table: Table; row: Row | undefi
   const back = (schema.value?.foreignKeys ?? [])
     .filter((key) => key.toSchema === table.schema && key.toTable === table.name)
     .map((key) => {
+      const title = `← ${key.table}.${key.columns.join(", ")}`;
       const values = key.toColumns.map((one) => row[table.columns.findIndex((other) => other.name === one)] ?? null);
+      // Nothing names a row by NULL.
+      if (values.some((value) => value === null)) return { title, address: null };
       const rules = key.columns.map((one, at) => [one, "=", String(values[at])]);
-      return {
-        title: `← ${key.table}.${key.columns.join(", ")}`,
-        address: formatRoute("data", [key.schema, key.table], { where: JSON.stringify(rules) }),
-      };
+      return { title, address: formatRoute("data", [key.schema, key.table], { where: JSON.stringify(rules) }) };
     });
   return (
     <>

@@ -11,7 +11,7 @@ import { useStore } from "../parts/store";
 import { tell } from "../parts/toast";
 import { loadSchema, schema, type Table } from "../sql/schema";
 import { columnName, type Csv, guessSeparator, guessType, parseCsv, TYPES } from "./csv";
-import { importRows, type Target } from "./importing";
+import { findTarget, importRows, nameTarget, settleImport, type Target } from "./importing";
 
 const FILE_BYTES_MAX = 200 << 20;
 const PREVIEW_ROWS = 8;
@@ -99,9 +99,7 @@ function ImportForm() {
   const [done, setDone] = useState<number | null>(null);
   const { failure, isBusy, run } = useWork();
   const tables = useStore(schema)?.tables ?? [];
-  const existing = tables.find(
-    (table) => table.kind === "table" && (table.name === name || `${table.schema}.${table.name}` === name),
-  );
+  const existing = findTarget(tables, name);
   const read = (file: File) =>
     run(async () => {
       setCsv(null);
@@ -115,11 +113,12 @@ function ImportForm() {
     run(async () => {
       setDone(0);
       try {
+        await settleImport();
         await importRows({ csv: csv!, name, existing, targets }, setDone);
       } finally {
         setDone(null);
       }
-      tell(`${plural(csv!.rows.length, "row")} imported into ${name}.`);
+      tell(`${plural(csv!.rows.length, "row")} imported into ${nameTarget(existing, name)}.`);
       await loadSchema();
       go(formatRoute("data", [existing?.schema ?? "public", existing?.name ?? name]));
     });
@@ -175,8 +174,8 @@ function TargetForm({
       </label>
       <p class="faint">
         {existing
-          ? `The rows are added to the table ${existing.name}.`
-          : `A new table is made, with types guessed from ${csv.rows.length > GUESSED_ROWS ? `the first ${formatCount(GUESSED_ROWS)} rows` : "all rows"}.`}{" "}
+          ? `The rows are added to the table ${nameTarget(existing, name)}.`
+          : `A new table ${nameTarget(existing, name)} is made, with types guessed from ${csv.rows.length > GUESSED_ROWS ? `the first ${formatCount(GUESSED_ROWS)} rows` : "all rows"}.`}{" "}
         All rows are imported, or none.
       </p>
       {csv.problems.length > 0 && (

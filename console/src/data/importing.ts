@@ -1,7 +1,10 @@
 /** Sends the rows of a CSV file: all in one transaction, and a row that is refused is found and named. */
-import { asFailure, Failure } from "../api/http";
-import { OpenTransaction } from "../api/query";
+import { asFailure, Failure, makeFailure } from "../api/http";
+import { OpenTransaction, settle } from "../api/query";
 import { database } from "../app/database";
+import { keepUnsent } from "../app/unsent";
+import { plural } from "../parts/show";
+import type { Store } from "../parts/store";
 import { quoteIdentifier, quoteTable } from "../sql/quote";
 import type { Table } from "../sql/schema";
 import type { Csv } from "./csv";
@@ -35,12 +38,57 @@ function listUsed({ targets, existing }: Import): Used[] {
   return targets.flatMap((target, at) => (target.isUsed ? [{ name: target.name, type: typeOf(target), at }] : []));
 }
 
+/** Find the table that a name means: one of `public`, or one with its schema before it. */
+export function findTarget(tables: Table[], name: string): Table | undefined {
+  const own = tables.filter((table) => table.kind === "table");
+  return (
+    own.find((table) => table.schema === "public" && table.name === name) ??
+    own.find((table) => `${table.schema}.${table.name}` === name)
+  );
+}
+
+/** Return where the rows go, with the schema. */
+export function nameTarget(existing: Table | undefined, name: string): string {
+  return `${existing?.schema ?? "public"}.${existing?.name ?? name}`;
+}
+
+/** An import whose commit was sent. As long as this is kept, what became of it is not known. */
+interface SentImport {
+  transaction: string;
+  /** What was sent, for the reader. */
+  what: string;
+}
+
+function sentImport(): Store<SentImport | null> {
+  return keepUnsent<SentImport>("import", database.value);
+}
+
+/** Find out what became of an import whose answer was lost. Fails where it is done already, or where nobody knows. */
+export async function settleImport(): Promise<void> {
+  const sent = sentImport();
+  if (!sent.value) return;
+  const { transaction, what } = sent.value;
+  const outcome = await settle(transaction, database.value);
+  if (outcome !== "unknown") sent.set(null);
+  if (outcome === "aborted") return;
+  if (outcome === "committed")
+    throw makeFailure(
+      "imported_before",
+      `${what} before, only the answer was lost.`,
+      "Import again to do it once more.",
+    );
+  const hint = "Look at the table before you import again.";
+  throw makeFailure("outcome_unknown", `It is not known whether ${what} before.`, hint);
+}
+
 /** Import all rows in one transaction; nothing stays if one is refused. */
 export async function importRows(given: Import, tellDone: (done: number) => void): Promise<void> {
+  const sent = sentImport();
   const { rows } = given.csv;
   const { existing } = given;
   const used = listUsed(given);
-  const table = existing ? quoteTable(existing.schema, existing.name) : quoteIdentifier(given.name);
+  const table = quoteTable(existing?.schema ?? "public", existing?.name ?? given.name);
+  const what = `${plural(rows.length, "row")} ${rows.length === 1 ? "was" : "were"} imported into ${nameTarget(existing, given.name)}`;
   const opened = await OpenTransaction.begin(database.value, { timeout_ms: 3_600_000, idle_timeout_ms: 60_000 });
   const sender = new Sender(opened, given.csv, used, writeInsert(table, used));
   let isOpen = true;
@@ -56,7 +104,12 @@ export async function importRows(given: Import, tellDone: (done: number) => void
       tellDone(until);
     }
     isOpen = false;
+    sent.set({ transaction: opened.id, what });
     await opened.commit();
+    sent.set(null);
+  } catch (error) {
+    if (asFailure(error).code !== "outcome_unknown") sent.set(null);
+    throw error;
   } finally {
     if (isOpen) await opened.rollback();
   }
@@ -116,13 +169,21 @@ class Sender {
     return this.#try(
       this.#insert,
       this.#used.map(({ at }) => part.map((row) => row[at] ?? null)),
+      until - from,
     );
   }
 
-  async #try(sql: string, params: (string | null | (string | null)[])[]): Promise<Failure | null> {
+  /** Run a statement that must reach so many rows, where that is given. */
+  async #try(
+    sql: string,
+    params: (string | null | (string | null)[])[],
+    count: number | null = null,
+  ): Promise<Failure | null> {
     await this.#opened.query({ sql: "savepoint part" });
     try {
-      await this.#opened.query({ sql, params });
+      const { affected_rows: reached } = await this.#opened.query({ sql, params });
+      if (count !== null && reached !== count)
+        throw makeFailure("row_swallowed", "a trigger or a rule of the table has kept rows out");
     } catch (error) {
       const failure = asFailure(error);
       // Where the transaction cannot go on there is no row to look for.
@@ -138,7 +199,10 @@ class Sender {
   /** Find the row that makes a part refused, and where it can be told the column. */
   async explainRefusal(from: number, until: number): Promise<Failure> {
     const at = await findFirst(from, until, async (low, high) => (await this.tryRows(low, high)) !== null);
-    const failure = (await this.tryRows(at, at + 1))!;
+    const failure = await this.tryRows(at, at + 1);
+    // What was refused together is taken alone: the reason has passed, as a conflict with somebody else does.
+    if (!failure)
+      throw makeFailure("passing", "Rows were refused, and then taken. Nothing was imported.", "Try again.");
     const column = failure.body.sqlstate?.startsWith("22") ? await this.#findColumn(at) : null;
     const where = `Line ${this.#csv.lines[at]}${column ? `, column ${column}` : ""}`;
     const message = `${where}: ${failure.message}. Nothing was imported.`;

@@ -1,12 +1,12 @@
 /** A new row, as a form. */
 import { FormDialog } from "../parts/form";
 import type { Table } from "../sql/schema";
-import type { NewRow } from "./edits";
+import type { Named } from "./edits";
 
 interface InsertDialogProps {
   table: Table;
-  values: NewRow;
-  onChange: (values: NewRow) => void;
+  values: Named;
+  onChange: (values: Named) => void;
   onStage: () => void;
   onClose: () => void;
 }

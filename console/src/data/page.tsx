@@ -1,7 +1,7 @@
 /** The data page: the schema as a tree, and a table's rows and structure. */
 import { useMemo } from "preact/hooks";
 import { session } from "../api/session";
-import { formatRoute, type Route, route } from "../app/router";
+import { formatRoute, parseRoute, type Route, route } from "../app/router";
 import { Lazy } from "../parts/lazy";
 import { formatBytes, formatCount } from "../parts/show";
 import { Empty, FailureBox, Waiting } from "../parts/states";
@@ -75,7 +75,8 @@ function readFilters(at: Route, table: Table): FilterRule[] {
 
 function TableView({ table, at }: { table: Table; at: Route }) {
   const isStructure = at.parts[2] === "structure";
-  const filters = useMemo(() => readFilters(at, table), []);
+  const shape = JSON.stringify([table.kind, table.columns]);
+  const filters = useMemo(() => readFilters(parseRoute(location.hash), table), [shape]);
   const tabs: [string, string, boolean][] = [
     ["Rows", formatRoute("data", [table.schema, table.name]), !isStructure],
     ["Structure", formatRoute("data", [table.schema, table.name, "structure"]), isStructure],
@@ -100,7 +101,7 @@ function TableView({ table, at }: { table: Table; at: Route }) {
           ))}
         </nav>
       </header>
-      {isStructure ? <StructureView table={table} /> : <RowsView table={table} filters={filters} />}
+      {isStructure ? <StructureView table={table} /> : <RowsView key={shape} table={table} filters={filters} />}
     </>
   );
 }

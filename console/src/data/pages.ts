@@ -65,8 +65,15 @@ function ofTable(name: string): string {
   return `t.${quoteIdentifier(name)}`;
 }
 
+/** A value of a key is never cut: rows are told apart by it. */
 export function cellExpression(column: Column, name = ofTable(column.name)): string {
-  return SHORT.has(column.type) ? `${name}::text` : `left(${name}::text, ${CUT_LENGTH + 1})`;
+  return SHORT.has(column.type) || column.primary_key ? `${name}::text` : `left(${name}::text, ${CUT_LENGTH + 1})`;
+}
+
+/** A parameter that holds a value of a column as its text: one of JSON would be taken for a JSON string otherwise. */
+export function castFor(table: Table, name: string): string {
+  const type = table.columns.find((column) => column.name === name)?.type ?? "";
+  return /^jsonb?$/.test(type) ? `::text::${type}` : "";
 }
 
 export interface PageQuery {
@@ -80,9 +87,13 @@ export function buildPage(table: Table, filters: FilterRule[], order: Order | nu
   const put = (value: Value) => `$${params.push(value)}`;
   const paging = pagingOf(table);
   const key = paging === "key" ? keyOf(table).map(ofTable) : paging === "ctid" ? ["t.ctid"] : [];
-  const conditions = filters.map((rule) => buildCondition(rule, put));
+  const conditions = filters.map((rule) => buildCondition(rule, castFor(table, rule.column), put));
   const isBack = cursor?.isBefore ?? false;
-  if (cursor && key.length) conditions.push(buildKeyset(key, order, cursor, put));
+  if (cursor && key.length) {
+    const casts = paging === "ctid" ? ["::tid"] : keyOf(table).map((name) => castFor(table, name));
+    const sorted = order ? castFor(table, order.column) : "";
+    conditions.push(buildKeyset(key, order, cursor, { key: casts, sorted }, put));
+  }
   const columns = table.columns.map((column) => cellExpression(column));
   if (paging === "ctid") columns.push("t.ctid::text");
   const lines = [`select ${columns.join(", ")}`, `from ${quoteTable(table.schema, table.name)} as t`];
@@ -94,12 +105,12 @@ export function buildPage(table: Table, filters: FilterRule[], order: Order | nu
   return { sql: lines.join("\n"), params };
 }
 
-function buildCondition({ column, operator, value }: FilterRule, put: (value: Value) => string): string {
+function buildCondition({ column, operator, value }: FilterRule, cast: string, put: (value: Value) => string): string {
   const name = ofTable(column);
   if (operator === "is null" || operator === "is not null") return `${name} ${operator}`;
   if (operator === "contains")
     return `${name}::text ilike '%' || ${put(value.replace(/[\\%_]/g, "\\$&"))}::text || '%'`;
-  return `${name} ${operator} ${put(value)}`;
+  return `${name} ${operator} ${put(value)}${cast}`;
 }
 
 function buildOrder(key: string[], order: Order | null, isBack: boolean): string[] {
@@ -111,11 +122,16 @@ function buildOrder(key: string[], order: Order | null, isBack: boolean): string
 }
 
 /** Rows behind the cursor. NULL sorts behind all values, in both directions of the page. */
-function buildKeyset(key: string[], order: Order | null, cursor: Cursor, put: (value: Value) => string): string {
+function buildKeyset(
+  key: string[],
+  order: Order | null,
+  cursor: Cursor,
+  casts: { key: string[]; sorted: string },
+  put: (value: Value) => string,
+): string {
   const isDescending = (order?.descending ?? false) !== cursor.isBefore;
   const sign = isDescending ? "<" : ">";
-  const cast = key[0] === "t.ctid" ? "::tid" : "";
-  const values = cursor.key.map((value) => `${put(value)}${cast}`);
+  const values = cursor.key.map((value, at) => `${put(value)}${casts.key[at]!}`);
   const keyCondition = `(${key.join(", ")}) ${sign} (${values.join(", ")})`;
   if (!order) return keyCondition;
   const name = ofTable(order.column);
@@ -123,7 +139,7 @@ function buildKeyset(key: string[], order: Order | null, cursor: Cursor, put: (v
     return isDescending
       ? `(${name} is not null or (${name} is null and ${keyCondition}))`
       : `(${name} is null and ${keyCondition})`;
-  const value = put(cursor.sorted);
+  const value = `${put(cursor.sorted)}${casts.sorted}`;
   const same = `(${name} = ${value} and ${keyCondition})`;
   return isDescending ? `(${name} < ${value} or ${same})` : `(${name} > ${value} or ${same} or ${name} is null)`;
 }
@@ -131,7 +147,9 @@ function buildKeyset(key: string[], order: Order | null, cursor: Cursor, put: (v
 /** A value as a literal of its column's type. */
 export function literalFor(column: Column, value: string | null): string {
   if (value === null) return "null";
-  if (/^(int2|int4|int8|numeric)$/.test(column.type) && /^-?\d+(\.\d+)?$/.test(value)) return value;
+  // A number that is none of the type must reach the type's own input: as a number it would be rounded.
+  if (/^int[248]$/.test(column.type) && /^-?\d+$/.test(value)) return value;
+  if (column.type === "numeric" && /^-?\d+(\.\d+)?$/.test(value)) return value;
   return quoteLiteral(value);
 }
 

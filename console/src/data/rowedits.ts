@@ -7,12 +7,13 @@ import { database } from "../app/database";
 import type { Place } from "../grid/grid";
 import { useStore } from "../parts/store";
 import type { Table } from "../sql/schema";
-import { editsOf, idOf, readWhole, stageChange, stageDelete } from "./edits";
+import { isParent } from "../sql/schema";
+import { editsOf, idOf, type Named, nameValues, readWhole, stageChange, stageDelete } from "./edits";
 import { isCut, keyOf } from "./pages";
 
 /** A cell that is being edited: of the row with that key, wherever it is shown. */
 export interface Editing {
-  key: string[];
+  key: Named;
   column: number;
   /** The value that the editor begins with. */
   value: string | null;
@@ -28,11 +29,14 @@ export function useRowEdits(table: Table, rows: Row[]) {
   const [editing, setEditing] = useState<Editing | null>(null);
   const [failure, setFailure] = useState<Failure | null>(null);
   const key = keyOf(table);
-  const places = key.map((name) => table.columns.findIndex((column) => column.name === name));
-  const mayEdit = session.allows("write") && key.length > 0 && /table$/.test(table.kind);
+  const mayEdit = session.allows("write") && key.length > 0 && /table$/.test(table.kind) && !isParent(table);
   const byId = useMemo(() => new Map((all ?? []).map((edit) => [edit.id, edit])), [all]);
   const shownAt = (row: number, column: number) => (rows[row]?.[column] ?? null) as string | null;
-  const keyAt = (row: number) => places.map((column) => shownAt(row, column) ?? "");
+  const rowAt = (row: number) => nameValues(table, rows[row] ?? []);
+  const keyAt = (row: number): Named => {
+    const values = rowAt(row);
+    return Object.fromEntries(key.map((name) => [name, values[name] ?? null]));
+  };
   const editAt = (row: number) => (key.length ? byId.get(idOf(keyAt(row))) : undefined);
   const changeAt = (row: number, column: number) => {
     const edit = editAt(row);
@@ -46,9 +50,14 @@ export function useRowEdits(table: Table, rows: Row[]) {
   const open = async ({ row, column }: Place) => {
     setFailure(null);
     const key = keyAt(row);
-    const value = valueAt(row, column);
+    const staged = changeAt(row, column);
+    if (staged) {
+      setEditing({ key, column, value: staged.value, old: staged.old, isWhole: staged.isWhole });
+      return;
+    }
+    const value = shownAt(row, column);
     if (!isCut(value)) {
-      setEditing({ key, column, value, old: shownAt(row, column), isWhole: false });
+      setEditing({ key, column, value, old: value, isWhole: false });
       return;
     }
     try {
@@ -64,12 +73,7 @@ export function useRowEdits(table: Table, rows: Row[]) {
     const { old, isWhole } = one;
     stageChange(edits, one.key, table.columns[one.column]!.name, { old, isWhole, value });
   };
-  const remove = (row: number) =>
-    stageDelete(
-      edits,
-      keyAt(row),
-      table.columns.map((_, column) => shownAt(row, column)),
-    );
+  const remove = (row: number) => stageDelete(edits, keyAt(row), rowAt(row));
   return {
     edits,
     editing,

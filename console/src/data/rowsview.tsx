@@ -14,9 +14,9 @@ import { Empty, FailureBox, useLoaded, Waiting } from "../parts/states";
 import { useStore } from "../parts/store";
 import { tell } from "../parts/toast";
 import { Toggle } from "../parts/toggle";
-import type { Table } from "../sql/schema";
+import { isParent, type Table } from "../sql/schema";
 import { CellEditor } from "./celleditor";
-import { editsOf, idOf, newRowOf, readWhole, stageInsert } from "./edits";
+import { editsOf, idOf, type Named, newRowOf, readWhole, stageInsert } from "./edits";
 import { Filters } from "./filters";
 import { Follow, LinkedValue } from "./follow";
 import { InsertDialog } from "./insert";
@@ -36,6 +36,7 @@ interface PageState {
 
 const FIRST: PageState = { cursor: null, number: 1 };
 
+/** The table never changes for one that is shown: rows and their edits are read by its columns. */
 export function RowsView({ table, filters: given }: RowsViewProps) {
   const from = useStore(database);
   const [filters, setFilters] = useState(given);
@@ -263,6 +264,7 @@ function EditTools({ table, work, active }: { table: Table; work: RowEdits; acti
 function whyReadOnly(table: Table): string {
   if (!session.allows("write")) return "Your key may only read.";
   if (!/table$/.test(table.kind)) return `A ${table.kind} cannot be edited here.`;
+  if (isParent(table)) return "Rows cannot be edited: other tables inherit from this one, and may repeat its keys.";
   return "Rows cannot be edited: the table has no primary key to tell them apart by.";
 }
 
@@ -289,7 +291,7 @@ function TableViewer({
   table: Table;
   place: Place;
   value: string | null;
-  rowKey: string[];
+  rowKey: Named;
   onClose: () => void;
 }) {
   const column = table.columns[place.column]!;
@@ -297,7 +299,7 @@ function TableViewer({
   const [whole, setWhole] = useState(value);
   useEffect(() => {
     setWhole(value);
-    if (isCut(value) && rowKey.length) {
+    if (isCut(value) && Object.keys(rowKey).length) {
       readWhole(table, rowKey, column.name, from).then(
         (read) => setWhole(read as string | null),
         (error: unknown) => tell(asFailure(error).message, "failed"),

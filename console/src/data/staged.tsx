@@ -1,5 +1,7 @@
 /** The edits that wait: shown as SQL, applied as one transaction. */
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
+import { makeFailure } from "../api/http";
+import type { Outcome } from "../api/query";
 import { database } from "../app/database";
 import { useWork } from "../parts/dialog";
 import { plural } from "../parts/show";
@@ -9,43 +11,50 @@ import { offerUndo, UndoBar } from "../parts/undo";
 import { tell } from "../parts/toast";
 import type { Table } from "../sql/schema";
 import {
-  applyEdits,
+  applyStaged,
   type Conflict,
   ConflictFailure,
   dropEdit,
   type Edit,
   type Edits,
+  type Named,
   rebase,
+  settleSent,
   writeEdit,
 } from "./edits";
 
 export function Staged({ table, edits, onApplied }: { table: Table; edits: Edits; onApplied: () => void }) {
   useStore(edits.store);
   const { all } = edits;
+  const sent = useStore(edits.sent);
+  const isBusy = useStore(edits.isBusy);
   const [conflict, setConflict] = useState<Conflict | null>(null);
-  const { failure, isBusy, run, setFailure } = useWork();
+  const { failure, run, setFailure } = useWork();
+  const doubt = useDoubt(edits, onApplied);
   if (all.length === 0) return <UndoBar />;
   const apply = () =>
     run(async () => {
       setConflict(null);
       try {
-        await applyEdits(table, all, database.value);
+        tell(`${plural(await applyStaged(table, edits, database.value), "edit")} applied.`);
       } catch (error) {
         if (error instanceof ConflictFailure) setConflict(error.conflict);
         throw error;
       }
-      edits.set([]);
-      tell(`${plural(all.length, "edit")} applied.`);
       onApplied();
     });
   const drop = () => {
     edits.set([]);
+    edits.sent.set(null);
     setConflict(null);
     setFailure(null);
-    offerUndo(`${plural(all.length, "edit")} dropped.`, () => edits.set(all));
+    offerUndo(`${plural(all.length, "edit")} dropped.`, () => {
+      edits.sent.set(sent);
+      edits.set(all);
+    });
   };
   const settle = (keep: boolean) => {
-    if (keep) rebase(edits, table, conflict!);
+    if (keep) rebase(edits, conflict!);
     else dropEdit(edits, conflict!.id);
     setConflict(null);
     setFailure(null);
@@ -57,21 +66,16 @@ export function Staged({ table, edits, onApplied }: { table: Table; edits: Edits
         <b>{plural(all.length, "staged edit")}</b>
         <span class="faint">applied together, or not at all</span>
         <span class="spring" />
-        <button type="button" class="small" onClick={drop}>
+        <button type="button" class="small" disabled={isBusy} onClick={drop}>
           Drop all
         </button>
-        <button type="button" class="small primary" disabled={isBusy} onClick={() => void apply()}>
+        <button type="button" class="small primary" disabled={isBusy || !!sent} onClick={() => void apply()}>
           {isBusy ? "Applying…" : "Apply"}
         </button>
       </div>
-      {failure && <FailureBox failure={failure} />}
+      {sent ? !isBusy && <DoubtBox {...doubt} /> : failure && <FailureBox failure={failure} />}
       {conflict && (
-        <ConflictBox
-          table={table}
-          conflict={conflict}
-          edit={all.find((one) => one.id === conflict.id)}
-          onSettle={settle}
-        />
+        <ConflictBox conflict={conflict} edit={all.find((one) => one.id === conflict.id)} onSettle={settle} />
       )}
       <ul class="staged-list">
         {all.map((edit) => (
@@ -81,6 +85,7 @@ export function Staged({ table, edits, onApplied }: { table: Table; edits: Edits
               type="button"
               class="quiet icon small"
               aria-label="Drop this edit"
+              disabled={isBusy || !!sent}
               onClick={() => dropEdit(edits, edit.id)}
             >
               ×
@@ -92,30 +97,90 @@ export function Staged({ table, edits, onApplied }: { table: Table; edits: Edits
   );
 }
 
+/** Ask what became of edits that were sent: when they are shown again, and when somebody wants to know. */
+function useDoubt(edits: Edits, onApplied: () => void): DoubtProps {
+  const [outcome, setOutcome] = useState<Outcome>("unknown");
+  const ask = async () => {
+    const count = edits.sent.value!.edits.length;
+    const found = await settleSent(edits, database.value);
+    setOutcome(found);
+    if (found !== "committed") return;
+    tell(`${plural(count, "edit")} applied.`);
+    onApplied();
+  };
+  useEffect(() => {
+    if (edits.sent.value && !edits.isBusy.value) void ask();
+  }, [edits]);
+  return { outcome, onAsk: () => void ask(), onOffer: () => edits.sent.set(null) };
+}
+
+interface DoubtProps {
+  outcome: Outcome;
+  onAsk: () => void;
+  /** Called where the reader says that the edits are not applied. */
+  onOffer: () => void;
+}
+
+function DoubtBox({ outcome, onAsk, onOffer }: DoubtProps) {
+  const isForgotten = outcome === "forgotten";
+  const failure = makeFailure(
+    "outcome_unknown",
+    "These edits were sent and no answer came: whether they are applied is not known.",
+    isForgotten
+      ? "The service does not tell it to this key. Look at the rows: drop the edits if they are there."
+      : "They cannot be applied again before that is known.",
+  );
+  return (
+    <div class="conflict">
+      <FailureBox failure={failure} />
+      <div class="toolbar">
+        <button type="button" class="small" onClick={onAsk}>
+          Ask again
+        </button>
+        {isForgotten && (
+          <button type="button" class="small" onClick={onOffer}>
+            They are not applied
+          </button>
+        )}
+      </div>
+    </div>
+  );
+}
+
 interface ConflictProps {
-  table: Table;
   conflict: Conflict;
   edit: Edit | undefined;
   onSettle: (keep: boolean) => void;
 }
 
-function ConflictBox({ table, conflict, edit, onSettle }: ConflictProps) {
-  const names = edit?.kind === "update" ? Object.keys(edit.changes) : [];
+/** Return the values that an edit is about: those it changes, or those of a row to delete that are not as they were. */
+function compare(edit: Edit | undefined, current: Named): { name: string; old: string | null; own?: string | null }[] {
+  if (edit?.kind === "update")
+    return Object.entries(edit.changes).map(([name, { old, value }]) => ({ name, old, own: value }));
+  if (edit?.kind !== "delete") return [];
+  return Object.entries(edit.row).flatMap(([name, old]) => (current[name] === old ? [] : [{ name, old }]));
+}
+
+function ConflictBox({ conflict, edit, onSettle }: ConflictProps) {
+  const { current } = conflict;
   return (
     <div class="conflict">
-      {conflict.current && edit?.kind === "update" && (
+      {current && (
         <ul>
-          {names.map((name) => (
+          {compare(edit, current).map(({ name, old, own }) => (
             <li key={name}>
-              <b>{name}</b>: you saw <code>{edit.changes[name]!.old ?? "NULL"}</code>, it is now{" "}
-              <code>{conflict.current![table.columns.findIndex((column) => column.name === name)] ?? "NULL"}</code>,
-              yours is <code>{edit.changes[name]!.value ?? "NULL"}</code>
+              <b>{name}</b>: you saw <code>{old ?? "NULL"}</code>, it is now <code>{current[name] ?? "NULL"}</code>
+              {own !== undefined && (
+                <>
+                  , yours is <code>{own ?? "NULL"}</code>
+                </>
+              )}
             </li>
           ))}
         </ul>
       )}
       <div class="toolbar">
-        {conflict.current && (
+        {current && (
           <button type="button" class="small" onClick={() => onSettle(true)}>
             Keep my change
           </button>

@@ -1,4 +1,9 @@
-/** What is written in the editor, the queries that were saved and those that ran. Kept in this browser, never sent. */
+/** What is written in the editor, the queries that were saved and those that ran. Kept in this browser, never sent, and
+ * shown in the organization alone that they were written in.
+ *
+ * The module is loaded with the query page, so that the organization is known.
+ */
+import { session } from "../api/session";
 import { keepStore } from "../parts/store";
 
 export interface Draft {
@@ -25,10 +30,12 @@ export interface Ran {
 const HISTORY_MAX = 200;
 const HISTORY_SQL_MAX = 20_000;
 
-export const drafts = keepStore<Draft[]>("drafts", [{ id: "1", name: "Query 1", sql: "" }]);
-export const chosenDraft = keepStore<string>("draft", "1");
-export const saved = keepStore<Saved[]>("saved", []);
-export const ran = keepStore<Ran[]>("history", []);
+const nameOf = (what: string) => `${what}.${session.organization ?? ""}`;
+
+export const drafts = keepStore<Draft[]>(nameOf("drafts"), [{ id: "1", name: "Query 1", sql: "" }]);
+export const chosenDraft = keepStore<string>(nameOf("draft"), "1");
+export const saved = keepStore<Saved[]>(nameOf("saved"), []);
+export const ran = keepStore<Ran[]>(nameOf("history"), []);
 
 export function currentDraft(): Draft {
   return drafts.value.find((one) => one.id === chosenDraft.value) ?? drafts.value[0]!;

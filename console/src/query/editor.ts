@@ -14,7 +14,15 @@ import { bracketMatching, HighlightStyle, indentOnInput, syntaxHighlighting } fr
 import { lintKeymap, setDiagnostics } from "@codemirror/lint";
 import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
 import { Compartment, EditorState, type Extension, Prec } from "@codemirror/state";
-import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers, placeholder } from "@codemirror/view";
+import {
+  drawSelection,
+  EditorView,
+  highlightActiveLine,
+  highlightSpecialChars,
+  keymap,
+  lineNumbers,
+  placeholder,
+} from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import type { Schema } from "../sql/schema";
 
@@ -94,6 +102,8 @@ export class SqlEditor {
         bracketMatching(),
         closeBrackets(),
         highlightActiveLine(),
+        // Marks that change the order of letters or take no room: a shared query must not look like another one.
+        highlightSpecialChars({ addSpecialChars: /[\u200c\u200d\u202a-\u202c\u2060-\u2064\u2068]/g }),
         highlightSelectionMatches(),
         search({ top: true }),
         autocompletion({ maxRenderedOptions: 60 }),

@@ -1,11 +1,22 @@
 /** Results of what was run, and the running itself. */
-import { asFailure, type Failure } from "../api/http";
-import { type Done, OpenTransaction, runTransaction, type Statement, streamQuery } from "../api/query";
+import { asFailure, type Failure, isInDoubt } from "../api/http";
+import {
+  chooseTransactionId,
+  type Done,
+  OpenTransaction,
+  type Outcome,
+  runTransaction,
+  settle,
+  type Statement,
+  streamQuery,
+} from "../api/query";
+import { session } from "../api/session";
 import type { Notice, Timings } from "../api/types";
 import { database } from "../app/database";
 import { Rows } from "../grid/rows";
 import { Store } from "../parts/store";
 import { loadSchema, mayChangeSchema } from "../sql/schema";
+import { isRead } from "../sql/tokens";
 import { noteRun } from "./drafts";
 import { type PlanNode, readPlan } from "./plan";
 
@@ -99,7 +110,9 @@ const DRAW_MS = 120;
 
 /** Run one statement; its rows are shown as they come. Return the failure, if any. */
 export function runOne(statement: Statement): Promise<Failure | null> {
-  return run([makeResult(statement.sql, titleOf(statement.sql))], async ([result], signal) => {
+  const made = [makeResult(statement.sql, titleOf(statement.sql))];
+  const ask = async (): Promise<Outcome> => (isRead(statement.sql) ? "aborted" : "unknown");
+  return run(made, ask, async ([result], signal) => {
     const rows = new Rows();
     let drawnAt = 0;
     const reader = {
@@ -139,11 +152,25 @@ const COMMITS = {
   read_only: "It only read: there was nothing to commit.",
 };
 
+/** Return whether a full database has refused to note an id: it would still let rows be deleted. */
+function isFull({ body }: Failure): boolean {
+  return body.sqlstate === "53100" && (body.statement ?? null) === null;
+}
+
 /** Run several statements as one transaction: all of them or none. */
 export function runTogether(statements: Statement[]): Promise<Failure | null> {
   const made = statements.map((one, at) => makeResult(one.sql, `${at + 1}: ${titleOf(one.sql)}`));
-  return run(made, async (all, signal) => {
-    const { answer, rows } = await runTransaction(statements, database.value, signal);
+  const from = database.value;
+  // Where nothing can be written there is nothing to ask for.
+  const mayWrite = session.allows("write");
+  let id = mayWrite ? chooseTransactionId() : null;
+  const ask = async (): Promise<Outcome> => (id ? await settle(id, from) : mayWrite ? "unknown" : "aborted");
+  return run(made, ask, async (all, signal) => {
+    const { answer, rows } = await runTransaction(statements, from, signal, id).catch((error: unknown) => {
+      if (!isFull(asFailure(error))) throw error;
+      id = null;
+      return runTransaction(statements, from, signal, null);
+    });
     answer.results.forEach((one, at) => {
       const result = all[at]!;
       if (one.columns.length) result.rows = Rows.of(one.columns, one.types, rows[at]!);
@@ -163,7 +190,8 @@ export function explainPrefix(analyze: boolean): string {
 /** Show how the engine would run a statement, or with `analyze` runs it: in a transaction that is rolled back. */
 export function explain(statement: Statement, analyze: boolean): Promise<Failure | null> {
   const result = makeResult(statement.sql, `${analyze ? "Analyze" : "Explain"}: ${titleOf(statement.sql)}`);
-  return run([result], async ([shown], signal) => {
+  const ask = async (): Promise<Outcome> => "aborted";
+  return run([result], ask, async ([shown], signal) => {
     const sql = explainPrefix(analyze) + statement.sql;
     const opened = await OpenTransaction.begin(database.value);
     try {
@@ -177,8 +205,10 @@ export function explain(statement: Statement, analyze: boolean): Promise<Failure
   });
 }
 
+/** Run work, and show how it ended. `ask` finds out what became of it where no answer tells. */
 async function run(
   made: Result[],
+  ask: () => Promise<Outcome>,
   work: (made: Result[], signal: AbortSignal) => Promise<void>,
 ): Promise<Failure | null> {
   if (running.value) return null;
@@ -187,29 +217,40 @@ async function run(
   running.set(controller);
   show(made);
   let failure: Failure | null = null;
+  let outcome: Outcome = "committed";
   try {
     await work(made, controller.signal);
     for (const result of made) finish(result, "done");
   } catch (error) {
     failure = asFailure(error);
-    fail(made, failure, controller.signal.aborted);
+    const isCancelled = controller.signal.aborted;
+    outcome = isCancelled || isInDoubt(failure) ? await ask() : "aborted";
+    if (outcome === "committed") showCommitted(made);
+    else fail(made, failure, isCancelled, outcome);
   } finally {
     running.set(null);
   }
   for (const result of made) note(result, from);
-  if (!failure && made.some((result) => mayChangeSchema(result.sql))) void loadSchema();
-  return failure;
+  if (outcome !== "aborted" && made.some((result) => mayChangeSchema(result.sql))) void loadSchema();
+  return outcome === "committed" ? null : failure;
 }
 
-function fail(made: Result[], failure: Failure, isCancelled: boolean): void {
-  const at = failure.body.statement ?? 0;
+function showCommitted(made: Result[]): void {
+  for (const result of made) {
+    result.remark = "Committed. The answer is lost: its rows and counts are not known.";
+    finish(result, "done");
+  }
+}
+
+function fail(made: Result[], failure: Failure, isCancelled: boolean, outcome: Outcome): void {
+  const statement = failure.body.statement ?? null;
+  const at = statement ?? 0;
   made.forEach((result, index) => {
-    if (isCancelled) finish(result, "cancelled");
-    else if (made.length === 1 || index === at) finish(result, "failed", failure);
-    else {
-      result.remark = `Nothing was applied: statement ${at + 1} failed.`;
-      finish(result, "cancelled");
-    }
+    const isFailed = !isCancelled && (made.length === 1 || index === at);
+    if (outcome !== "aborted") result.remark = "Whether it was applied is not known. Look before you run it again.";
+    else if (made.length > 1 && (isCancelled || statement === null)) result.remark = "Nothing was applied.";
+    else if (!isFailed && !isCancelled) result.remark = `Nothing was applied: statement ${at + 1} failed.`;
+    finish(result, isFailed ? "failed" : "cancelled", isFailed ? failure : null);
   });
   chosenResult.set((made[at] ?? made[0]!).id);
 }

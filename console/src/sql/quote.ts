@@ -16,8 +16,9 @@ export function quoteIdentifier(name: string): string {
   return PLAIN.test(name) && !RESERVED.has(name) ? name : `"${name.replaceAll('"', '""')}"`;
 }
 
+/** Always with the schema: a name alone may mean a table of the catalog, or of another schema that is searched first. */
 export function quoteTable(schema: string, name: string): string {
-  return schema === "public" ? quoteIdentifier(name) : `${quoteIdentifier(schema)}.${quoteIdentifier(name)}`;
+  return `${quoteIdentifier(schema)}.${quoteIdentifier(name)}`;
 }
 
 export function quoteLiteral(text: string): string {

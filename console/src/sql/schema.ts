@@ -22,6 +22,8 @@ export interface ForeignKey {
 export interface Schema {
   tables: Table[];
   foreignKeys: ForeignKey[];
+  /** Tables that others inherit from, not counting partitions, as JSON of schema and name. */
+  parents: Set<string>;
   functions: string[];
 }
 
@@ -41,6 +43,11 @@ join pg_class f on f.oid = con.confrelid join pg_namespace fn on fn.oid = f.reln
 where con.contype = 'f' and con.conparentid = 0
 order by 2, 3, 1`;
 
+const PARENTS = `
+select distinct n.nspname::text, c.relname::text
+from pg_inherits i join pg_class c on c.oid = i.inhparent join pg_namespace n on n.oid = c.relnamespace
+where c.relkind = 'r'`;
+
 const FUNCTIONS = `
 select distinct p.proname::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
 where pg_function_is_visible(p.oid) and p.prorettype not in ('trigger'::regtype, 'internal'::regtype, 'event_trigger'::regtype)
@@ -54,9 +61,10 @@ export async function loadSchema(): Promise<void> {
   const mine = ++round;
   const from = database.value;
   try {
-    const [tables, keys, functions] = await Promise.all([
+    const [tables, keys, parents, functions] = await Promise.all([
       askData<{ tables: Table[] }>("/tables", { database: from }),
       querySmall(FOREIGN_KEYS, [], from),
+      querySmall(PARENTS, [], from),
       querySmall(FUNCTIONS, [], from),
     ]);
     if (mine !== round) return;
@@ -72,7 +80,12 @@ export async function loadSchema(): Promise<void> {
       ];
       return { name, schema: schemaName, table, columns, toSchema, toTable, toColumns };
     });
-    schema.set({ tables: tables.tables, foreignKeys, functions: functions.rows.map((row) => String(row[0])) });
+    schema.set({
+      tables: tables.tables,
+      foreignKeys,
+      parents: new Set(parents.rows.map((row) => JSON.stringify(row))),
+      functions: functions.rows.map((row) => String(row[0])),
+    });
     schemaFailure.set(null);
   } catch (error) {
     if (mine === round) schemaFailure.set(asFailure(error));
@@ -90,6 +103,11 @@ export function followSchema(): void {
 
 export function findTable(schemaName: string, name: string): Table | undefined {
   return schema.value?.tables.find((table) => table.schema === schemaName && table.name === name);
+}
+
+/** Return whether other tables inherit from this one: then two of its rows can have the same key. */
+export function isParent(table: Table): boolean {
+  return schema.value?.parents.has(JSON.stringify([table.schema, table.name])) ?? false;
 }
 
 const CHANGES_SCHEMA = /^\s*(create|alter|drop|comment|truncate|refresh|import|reindex|select\b[\s\S]*\binto)\b/i;

@@ -125,3 +125,12 @@ export function indexOfPosition(sql: string, position: number): number {
   }
   return index;
 }
+
+const READS = new Set(["select", "table", "values", "show", "explain"]);
+
+/** Return whether a statement reads, as far as its words tell: a function that it calls may still write. */
+export function isRead(sql: string): boolean {
+  const words = tokenize(sql).filter((token) => token.kind === "word");
+  const isInto = words.some((word) => word.text.toLowerCase() === "into");
+  return READS.has(words[0]?.text.toLowerCase() ?? "") && !isInto;
+}
