@@ -325,6 +325,7 @@ def test_a_database_that_only_the_wire_uses_is_measured(small: Service) -> None:
 
 
 def fill_by_wire(wire: psycopg.Connection[Any]) -> None:
-    """Write ten times what the tier allows, unless it is refused."""
+    """Write ten times what the tier allows, and then a little again and again, unless it is refused."""
     for _ in range(60):
         wire.execute(MORE)
+    wait_until(lambda: wire.execute("insert into filled values (1, '')").rowcount != 1)
