@@ -1,6 +1,6 @@
 """The alias answers as the data plane's description says, whatever it is sent."""
 
-from tests.system.test_openapi import Caller, caller
+from tests.extended.test_openapi import Caller, caller
 
 __all__ = ["caller"]  # a fixture
 
