@@ -96,6 +96,19 @@ class Console:
         """A cell by its place, both counted from 0."""
         return self.grid.locator(f'[role=row][aria-rowindex="{row + 2}"] [role=gridcell][aria-colindex="{column + 2}"]')
 
+    def edit(self, row: int, column: int, value: str) -> None:
+        """Type a new value of a cell, and stage it."""
+        self.cell(row, column).dblclick()
+        editor = self.page.get_by_role("textbox", name="New value of")
+        expect(editor).to_be_focused()
+        editor.fill(value)
+        self.page.keyboard.press("Enter")
+        expect(editor).to_have_count(0)
+
+    @property
+    def staged(self) -> Locator:
+        return self.page.get_by_role("region", name="Staged edits")
+
     @property
     def status(self) -> Locator:
         return self.page.locator(".results .status")

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, expect
 
 from tests.console.console import Console, open_console
 from tests.control import Organization, new_organization
@@ -31,19 +31,6 @@ def _open(console: Console, own: Organization, table: str = "city", key: str | N
     _make(own)
     console.sign_in(key or own.key, f"#/data/public/{table}")
     expect(console.cell(0, 0)).to_be_visible()
-
-
-def _edit(console: Console, row: int, column: int, value: str) -> None:
-    console.cell(row, column).dblclick()
-    editor = console.page.get_by_role("textbox", name="New value of")
-    expect(editor).to_be_focused()
-    editor.fill(value)
-    console.page.keyboard.press("Enter")
-    expect(editor).to_have_count(0)
-
-
-def _staged(console: Console) -> Locator:
-    return console.page.get_by_role("region", name="Staged edits")
 
 
 def test_pages_follow_the_key_in_both_directions_and_any_order(console: Console, own: Organization) -> None:
@@ -110,15 +97,15 @@ def test_rows_are_filtered_and_foreign_keys_followed(console: Console, own: Orga
 def test_edits_are_staged_shown_as_sql_and_applied_together(console: Console, own: Organization) -> None:
     _open(console, own)
     page, sql = console.page, own.control.sql()
-    _edit(console, 0, 1, "It's new")
-    _edit(console, 1, 4, '{"n": 12345678901234567890}')
+    console.edit(0, 1, "It's new")
+    console.edit(1, 4, '{"n": 12345678901234567890}')
     console.cell(2, 0).click()
     page.get_by_role("button", name="Delete the row").click()
     page.get_by_role("button", name="New row").click()
     page.get_by_role("dialog").get_by_label("id").first.fill("999")
     page.get_by_role("dialog").get_by_label("name").first.fill("Added")
     page.get_by_role("button", name="Stage the row").click()
-    staged = _staged(console)
+    staged = console.staged
     expect(staged).to_contain_text("update public.city set name = 'It''s new' where id = 1 and name = 'City 1';")
     expect(staged).to_contain_text("4 staged edits")
     assert sql.value("select name from city where id = 1") == "City 1"
@@ -140,33 +127,33 @@ def test_of_two_people_who_edit_one_row_the_second_is_asked(
         other.sign_in(own.key, "#/data/public/city")
         for person, name in ((console, "Mine"), (other, "Theirs")):
             expect(person.cell(0, 1)).to_have_text("City 1")
-            _edit(person, 0, 1, name)
-        _edit(console, 1, 1, "Also mine")
-        _staged(other).get_by_role("button", name="Apply").click()
+            person.edit(0, 1, name)
+        console.edit(1, 1, "Also mine")
+        other.staged.get_by_role("button", name="Apply").click()
         expect(other.page.get_by_text("1 edit applied.")).to_be_visible()
-        _staged(console).get_by_role("button", name="Apply").click()
+        console.staged.get_by_role("button", name="Apply").click()
         expect(console.alert).to_contain_text("Somebody has changed a row that you edited. Nothing was applied.")
-        expect(_staged(console)).to_contain_text("you saw City 1, it is now Theirs, yours is Mine")
+        expect(console.staged).to_contain_text("you saw City 1, it is now Theirs, yours is Mine")
         assert sql.value("select name from city where id = 2") == "City 2"
         console.page.get_by_role("button", name="Keep my change").click()
-        _staged(console).get_by_role("button", name="Apply").click()
+        console.staged.get_by_role("button", name="Apply").click()
         expect(console.page.get_by_text("2 edits applied.")).to_be_visible()
         assert sql.value("select name from city where id = 1") == "Mine"
 
 
 def test_an_edit_that_the_engine_refuses_is_kept_with_the_others(console: Console, own: Organization) -> None:
     _open(console, own)
-    _edit(console, 0, 1, "Good")
-    _edit(console, 1, 2, "xx")
-    _staged(console).get_by_role("button", name="Apply").click()
+    console.edit(0, 1, "Good")
+    console.edit(1, 2, "xx")
+    console.staged.get_by_role("button", name="Apply").click()
     expect(console.alert).to_contain_text("Edit 2 of 2")
     expect(console.alert).to_contain_text("violates foreign key constraint")
-    expect(_staged(console)).to_contain_text("2 staged edits")
+    expect(console.staged).to_contain_text("2 staged edits")
     assert own.control.sql().value("select name from city where id = 1") == "City 1"
-    _staged(console).get_by_role("button", name="Drop all").click()
+    console.staged.get_by_role("button", name="Drop all").click()
     console.page.get_by_role("button", name="Undo").click()
-    expect(_staged(console)).to_contain_text("2 staged edits")
-    _staged(console).get_by_role("button", name="Drop all").click()
+    expect(console.staged).to_contain_text("2 staged edits")
+    console.staged.get_by_role("button", name="Drop all").click()
 
 
 def test_a_read_key_and_a_view_may_not_be_edited(console: Console, own: Organization) -> None:
@@ -183,7 +170,7 @@ def test_a_session_that_ends_in_the_middle_of_edits_keeps_them(console: Console,
     console.expected = ["401"]
     made = own.control.post("/v1/keys", {"name": "short", "scopes": ["write"]})
     _open(console, own, key=made["key"])
-    _edit(console, 0, 1, "Survives")
+    console.edit(0, 1, "Survives")
     console.cell(1, 1).dblclick()
     editor = console.page.get_by_role("textbox", name="New value of name")
     editor.fill("Half typed")
@@ -195,10 +182,10 @@ def test_a_session_that_ends_in_the_middle_of_edits_keeps_them(console: Console,
     dialog.get_by_label("API key").fill(own.key)
     console.page.keyboard.press("Enter")
     expect(dialog).to_have_count(0)
-    expect(_staged(console)).to_contain_text("set name = 'Survives'")
+    expect(console.staged).to_contain_text("set name = 'Survives'")
     expect(editor).to_have_value("Half typed")
     editor.press("Escape")
-    _staged(console).get_by_role("button", name="Apply").click()
+    console.staged.get_by_role("button", name="Apply").click()
     expect(console.page.get_by_text("1 edit applied.")).to_be_visible()
 
 
@@ -211,15 +198,15 @@ def test_edits_survive_a_reload_for_their_table_alone_and_go_at_sign_out(
     other.control.sql()(STATEMENTS[1])
     page = console.page
     page.on("dialog", lambda dialog: dialog.accept())
-    _edit(console, 0, 1, "Staged")
+    console.edit(0, 1, "Staged")
     console.cell(1, 1).dblclick()
     page.get_by_role("textbox", name="New value of").fill("Half typed")
     page.reload()
     for name in ("Staged", "Half typed"):
-        expect(_staged(console)).to_contain_text(f"set name = '{name}'")
+        expect(console.staged).to_contain_text(f"set name = '{name}'")
     page.evaluate("location.hash = '#/data/public/country'")
     expect(console.cell(0, 1)).to_have_text("Germany")
-    expect(_staged(console)).to_have_count(0)
+    expect(console.staged).to_have_count(0)
     page.get_by_role("button", name="New row").click()
     page.get_by_role("dialog").get_by_label("name").first.fill("Atlantis")
     page.reload()
@@ -235,19 +222,19 @@ def test_edits_survive_a_reload_for_their_table_alone_and_go_at_sign_out(
     expect(page.get_by_text(f"Signed in to {other.name}")).to_be_visible()
     page.evaluate("location.hash = '#/data/public/city'")
     expect(page.get_by_text("No rows here")).to_be_visible()
-    expect(_staged(console)).to_have_count(0)
+    expect(console.staged).to_have_count(0)
     page.goto(own.control.post("/v1/console/codes")["url"])
     page.get_by_role("button", name="Use the code").click()
     expect(page.get_by_text(f"Signed in to {own.name}")).to_be_visible()
     page.evaluate("location.hash = '#/data/public/city'")
-    expect(_staged(console)).to_contain_text("3 staged edits")
+    expect(console.staged).to_contain_text("3 staged edits")
     page.get_by_role("button", name="Sign out").click()
     page.get_by_role("button", name="Drop them and sign out").click()
     expect(page.get_by_label("API key")).to_be_visible()
     assert "Staged" not in page.evaluate("JSON.stringify({...sessionStorage})")
     console.sign_in(own.key, "#/data/public/city")
     expect(console.cell(0, 1)).to_have_text("City 1")
-    expect(_staged(console)).to_have_count(0)
+    expect(console.staged).to_have_count(0)
 
 
 def test_the_structure_shows_a_statement_that_makes_the_table(console: Console, own: Organization) -> None:

@@ -2,27 +2,14 @@
 
 from pathlib import Path
 
-from playwright.sync_api import Locator, Route, expect
+from playwright.sync_api import Route, expect
 
 from tests.console.console import Console
 from tests.control import Organization
 
 
-def _edit(console: Console, row: int, column: int, value: str) -> None:
-    console.cell(row, column).dblclick()
-    editor = console.page.get_by_role("textbox", name="New value of")
-    expect(editor).to_be_focused()
-    editor.fill(value)
-    console.page.keyboard.press("Enter")
-    expect(editor).to_have_count(0)
-
-
-def _staged(console: Console) -> Locator:
-    return console.page.get_by_role("region", name="Staged edits")
-
-
 def _apply(console: Console) -> None:
-    _staged(console).get_by_role("button", name="Apply").click()
+    console.staged.get_by_role("button", name="Apply").click()
 
 
 def _show(console: Console, table: str, schema: str = "public") -> None:
@@ -60,7 +47,7 @@ def test_rows_are_read_again_where_the_columns_have_changed(console: Console, ow
         route.continue_()
     console.page.unroute("**/v1/query")
     expect(console.cell(0, 0)).to_have_text("10")
-    _edit(console, 0, 1, "5")
+    console.edit(0, 1, "5")
     _apply(console)
     expect(console.page.get_by_text("1 edit applied.")).to_be_visible()
     assert own.control.sql().rows("select * from shifted order by id", row_mode="arrays") == [[10, 5, 1], [20, 1, 1]]
@@ -73,7 +60,7 @@ def test_an_edit_names_its_key_by_its_columns(console: Console, own: Organizatio
         "insert into moved values (1, 2, 'one'), (2, 1, 'two')",
     )
     console.sign_in(own.key, "#/data/public/moved")
-    _edit(console, 0, 2, "changed")
+    console.edit(0, 2, "changed")
     console.cell(1, 0).click()
     console.page.get_by_role("button", name="Delete the row").click()
     _make(
@@ -82,7 +69,7 @@ def test_an_edit_names_its_key_by_its_columns(console: Console, own: Organizatio
     _make(own, "update moved set v = case a when 1 then 'one' else 'two' end")
     console.page.get_by_role("button", name="Load the schema again").click()
     expect(console.page.get_by_role("columnheader", name="key int4")).to_contain_text("b")
-    expect(_staged(console)).to_contain_text("where a = 1 and")
+    expect(console.staged).to_contain_text("where a = 1 and")
     _apply(console)
     expect(console.alert).to_contain_text("primary key")
     assert own.control.sql().rows("select a, b, v from moved order by a", row_mode="arrays") == [
@@ -104,8 +91,8 @@ def test_rows_with_long_keys_are_told_apart_and_those_of_parents_are_not_edited(
         "insert into child values (1, 'child')",
     )
     console.sign_in(own.key, "#/data/public/long")
-    _edit(console, 0, 1, "first")
-    _edit(console, 1, 1, "second")
+    console.edit(0, 1, "first")
+    console.edit(1, 1, "second")
     _apply(console)
     expect(console.page.get_by_text("2 edits applied.")).to_be_visible()
     assert own.control.sql().rows("select right(k, 1), v from long order by k", row_mode="arrays") == [
@@ -150,12 +137,12 @@ def test_values_are_kept_as_they_were_typed(console: Console, own: Organization)
     )
     console.sign_in(own.key, "#/data/public/typed")
     page, sql = console.page, own.control.sql()
-    _edit(console, 0, 1, "a\nb\nc")
-    _edit(console, 0, 2, "19.99")
+    console.edit(0, 1, "a\nb\nc")
+    console.edit(0, 2, "19.99")
     _apply(console)
     expect(console.alert).to_contain_text("invalid input syntax")
-    _edit(console, 0, 2, "20")
-    _edit(console, 0, 3, "z" * 4500)
+    console.edit(0, 2, "20")
+    console.edit(0, 3, "z" * 4500)
     console.cell(0, 3).dblclick()
     expect(page.get_by_role("textbox", name="New value of")).to_have_value("z" * 4500)
     page.keyboard.press("Enter")
@@ -168,8 +155,8 @@ def test_values_are_kept_as_they_were_typed(console: Console, own: Organization)
     page.get_by_role("button", name="Delete the row").click()
     sql("update typed set n = 21")
     _apply(console)
-    expect(_staged(console)).to_contain_text("n: you saw 20, it is now 21")
-    _staged(console).get_by_role("button", name="Drop my change").click()
+    expect(console.staged).to_contain_text("n: you saw 20, it is now 21")
+    console.staged.get_by_role("button", name="Drop my change").click()
     _show(console, "pg_am")
     expect(console.cell(0, 1)).to_have_text("my own")
     _show(console, "document")

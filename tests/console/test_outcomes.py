@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.console.console import Console
 from tests.control import Organization
@@ -70,19 +70,15 @@ def _wait_for(page: Page, own: Organization, count: int) -> None:
     raise AssertionError(f"there were never {count} rows")
 
 
-def _staged(console: Console) -> Locator:
-    return console.page.get_by_role("region", name="Staged edits")
-
-
 def _stage(console: Console, value: str) -> None:
     console.page.get_by_role("button", name="New row").click()
     console.page.get_by_role("dialog").locator("input").nth(1).fill(value)
     console.page.get_by_role("button", name="Stage the row").click()
-    expect(_staged(console)).to_contain_text(value)
+    expect(console.staged).to_contain_text(value)
 
 
 def _apply(console: Console) -> None:
-    _staged(console).get_by_role("button", name="Apply").click()
+    console.staged.get_by_role("button", name="Apply").click()
 
 
 def _count(own: Organization) -> int:
@@ -176,9 +172,9 @@ def test_edits_whose_commit_is_not_answered_are_applied_once(console: Console, o
     assert _count(own) == 2
     page.unroute(COMMIT)
     page.unroute(SETTLE)
-    expect(_staged(console).get_by_role("button", name="Apply")).to_be_disabled()
-    _staged(console).get_by_role("button", name="Ask again").click()
-    expect(_staged(console)).to_have_count(0)
+    expect(console.staged.get_by_role("button", name="Apply")).to_be_disabled()
+    console.staged.get_by_role("button", name="Ask again").click()
+    expect(console.staged).to_have_count(0)
     expect(console.grid).to_contain_text("never answered")
     _stage(console, "reloaded")
     page.route(COMMIT, _swallow)
@@ -187,11 +183,11 @@ def test_edits_whose_commit_is_not_answered_are_applied_once(console: Console, o
     page.unroute(COMMIT)
     page.reload()
     expect(console.grid).to_contain_text("reloaded")
-    expect(_staged(console)).to_have_count(0)
+    expect(console.staged).to_have_count(0)
     _stage(console, "in doubt")
     page.route(COMMIT, _doubt(console.service.control_url))
     _apply(console)
-    expect(_staged(console)).to_have_count(0)
+    expect(console.staged).to_have_count(0)
     page.unroute(COMMIT)
     _stage(console, "never sent")
     page.route(COMMIT, lambda route: route.abort())
@@ -240,7 +236,7 @@ def test_what_is_staged_while_edits_are_applied_stays(console: Console, own: Org
     console.page.route(COMMIT, hold)
     _apply(console)
     _stage(console, "second")
-    staged = _staged(console)
+    staged = console.staged
     expect(staged.get_by_role("button", name="Drop all")).to_be_disabled()
     expect(staged.get_by_role("button", name="Drop this edit").first).to_be_disabled()
     held[0].continue_()
@@ -263,7 +259,7 @@ def test_rows_that_a_trigger_swallows_are_not_told_as_applied(
     _stage(console, "swallowed")
     _apply(console)
     expect(console.alert).to_contain_text("Nothing was applied.")
-    _staged(console).get_by_role("button", name="Drop all").click()
+    console.staged.get_by_role("button", name="Drop all").click()
     file = tmp_path / "paid.csv"
     file.write_text("v\none\ntwo\n")
     console.page.evaluate("location.hash = '#/data?view=import'")
