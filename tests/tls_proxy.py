@@ -50,36 +50,38 @@ class TlsProxy:
                 socket.create_connection(("127.0.0.1", self._server_port)) as server,
             ):
                 self._ends += [safe, server]
-                self._relay(safe, server)
+                relay(safe, server)
 
-    def _relay(self, safe: ssl.SSLSocket, server: socket.socket) -> None:
-        """Pass bytes on in both directions. Two threads may not use one TLS object at once, so one has both."""
-        safe.setblocking(False)
-        server.setblocking(False)
-        to_server, to_safe = bytearray(), bytearray()
-        while True:
-            readers = [safe] * (len(to_server) < _READ) + [server] * (len(to_safe) < _READ)
-            writers = [server] * bool(to_server) + [safe] * bool(to_safe)
-            waits = 0 if safe.pending() and safe in readers else 5000
-            looked_at = select.poll()  # `select` takes no descriptor beyond 1,023
-            for end in (safe, server):
-                looked_at.register(end, select.POLLIN * (end in readers) | select.POLLOUT * (end in writers))
-            looked_at.poll(waits)
-            with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                if safe in readers:
-                    data = safe.recv(_READ)
-                    if not data:
-                        return
-                    to_server += data
-            with suppress(BlockingIOError):
-                if server in readers:
-                    data = server.recv(_READ)
-                    if not data and not to_safe:
-                        return
-                    to_safe += data
-            with suppress(BlockingIOError):
-                if to_server:
-                    del to_server[: server.send(to_server)]
-            with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                if to_safe:
-                    del to_safe[: safe.send(bytes(to_safe[:16384]))]
+
+def relay(safe: ssl.SSLSocket, plain: socket.socket) -> None:
+    """Pass bytes on in both directions, until one side ends. Two threads may not use one TLS object at once (before
+    Python 3.13 answers are lost then), so one has both."""
+    safe.setblocking(False)
+    plain.setblocking(False)
+    to_plain, to_safe = bytearray(), bytearray()
+    while True:
+        readers = [safe] * (len(to_plain) < _READ) + [plain] * (len(to_safe) < _READ)
+        writers = [plain] * bool(to_plain) + [safe] * bool(to_safe)
+        waits = 0 if safe.pending() and safe in readers else 5000
+        looked_at = select.poll()  # `select` takes no descriptor beyond 1,023
+        for end in (safe, plain):
+            looked_at.register(end, select.POLLIN * (end in readers) | select.POLLOUT * (end in writers))
+        looked_at.poll(waits)
+        with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            if safe in readers:
+                data = safe.recv(_READ)
+                if not data:
+                    return
+                to_plain += data
+        with suppress(BlockingIOError):
+            if plain in readers:
+                data = plain.recv(_READ)
+                if not data and not to_safe:
+                    return
+                to_safe += data
+        with suppress(BlockingIOError):
+            if to_plain:
+                del to_plain[: plain.send(to_plain)]
+        with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            if to_safe:
+                del to_safe[: safe.send(bytes(to_safe[:16384]))]

@@ -1,9 +1,11 @@
 """A plain TCP port whose connections go through WebSockets to `GET /v2`: what any PostgreSQL program connects to."""
 
 import socket
+import ssl
 import threading
 from contextlib import suppress
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -11,14 +13,31 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.service import Service
+from tests.tls_proxy import relay
 
 _READ = 1 << 16
 
 
 def open_websocket(service: Service) -> ClientConnection:
-    url = service.url.replace("http", "ws", 1) + "/v2"
-    tls = service.trust if url.startswith("wss") else None
-    return connect(url, ssl=tls, compression=None, proxy=None, max_size=None, ping_interval=None, legacy=True)
+    """Open a WebSocket. Its library reads and writes in two threads, so TLS is left to a third one."""
+    parts = urlsplit(service.url)
+    sock = socket.create_connection((parts.hostname, parts.port))
+    if parts.scheme == "https":
+        sock = _leave_tls_out(service.trust.wrap_socket(sock, server_hostname=parts.hostname))
+    url = f"ws://{parts.netloc}/v2"
+    return connect(url, sock=sock, compression=None, proxy=None, max_size=None, ping_interval=None, legacy=True)
+
+
+def _leave_tls_out(safe: ssl.SSLSocket) -> socket.socket:
+    """Return the plain end of a connection with TLS."""
+    inner, outer = socket.socketpair()
+
+    def serve() -> None:
+        with suppress(OSError), safe, inner:
+            relay(safe, inner)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return outer
 
 
 class Tunnel:
