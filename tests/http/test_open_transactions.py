@@ -531,6 +531,22 @@ def test_revoked_in_the_middle(service: Service, client: httpx.Client, table: st
     assert rows(client) == []
 
 
+@pytest.mark.parametrize("rotated", [False, True])
+def test_a_key_that_runs_out(service: Service, client: httpx.Client, table: str, rotated: bool) -> None:
+    """What it has begun is rolled back, though nothing is changed in the catalog at that moment."""
+    headers = {"Authorization": f"Bearer {service.key}"}
+    with httpx.Client(base_url=service.control_url, headers=headers) as control:
+        limit = {} if rotated else {"expires_in": 3}
+        made = control.post("/v1/keys", json={"name": "short", "scopes": ["write"], **limit}).json()
+        if rotated:
+            control.post(f"/v1/keys/{made['id']}/rotate", json={"grace_seconds": 3}).raise_for_status()
+    with service.client(made["key"]) as writer:
+        opened = Open(writer)
+        opened.query("lock table notes")
+        assert client.post("/v1/query", json={"sql": "select 1 from notes", "timeout_ms": 10000}).json()["success"]
+        assert writer.get(f"/v1/transaction/{opened.id}").status_code == 401
+
+
 def revoke(service: Service, key: str) -> None:
     """The first part of a key's text is its id."""
     with httpx.Client(base_url=service.control_url, headers={"Authorization": f"Bearer {service.key}"}) as control:

@@ -9,6 +9,7 @@ import asyncio
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from tuplegate.access.scopes import Principal, Scope, expand_scopes
@@ -32,7 +33,8 @@ ones that are new only behind those of their own address."""
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A principal with all its scopes. `target` is the database it gets when it names none.
+    """A principal with all its scopes. `target` is the database it gets when it names none. Unless something changes,
+    its token is good until `ends_at`.
 
     `quota` is None where requests are not limited. `reads_snapshots`: its reads need not be serializable, unless a
     request says otherwise.
@@ -46,11 +48,13 @@ class Identity:
     usage: Usage
     tier: str
     reads_snapshots: bool
+    ends_at: float
 
 
 @dataclass(slots=True)
 class _Entry:
-    """Valid until then. An older entry is looked up again, but never behind tokens that may be made up."""
+    """Valid until then; 0 if something has changed since. An older entry is looked up again, but never behind tokens
+    that may be made up."""
 
     identity: Identity
     until: float
@@ -76,9 +80,12 @@ class IdentityCache:
         """Invalid tokens, and until when they are refused without a look-up."""
         self._newcomers = Newcomers(_STRANGERS_ASKED_MAX)
         self._databases: dict[tuple[str, str], tuple[Whereabouts | None, float]] = {}
+        self._forgotten = 0
+        """How often everything was forgotten."""
 
     def forget(self) -> None:
         """Look everything up again: something has changed in the catalog."""
+        self._forgotten += 1
         for entry in self._entries.values():
             entry.until = 0.0
         self._unknown.clear()
@@ -93,6 +100,11 @@ class IdentityCache:
         if entry is None or entry.until < now:
             return None
         return entry.identity
+
+    def has_stayed_good(self, token: bytes, now: float) -> bool:
+        """Return whether nothing has changed since the token was looked up, and it has not run out."""
+        entry = self._entries.get(token)
+        return entry is not None and entry.until > 0.0 and entry.identity.ends_at > now
 
     async def identify(self, exchange: Exchange, now: float) -> Identity:
         """Return the identity, from the catalog if need be. Raises unauthenticated."""
@@ -111,6 +123,7 @@ class IdentityCache:
         entry = self._entries.get(token)
         if entry is not None and entry.until >= now:
             return entry.identity
+        forgotten = self._forgotten
         if entry is not None:
             identity = await self._look_up(*known, token)
         elif self._unknown.get(token, 0.0) >= now:
@@ -118,7 +131,8 @@ class IdentityCache:
         else:
             async with self._newcomers.take_turn(address):
                 identity = await self._look_up(*known, token)
-        self._note(token, identity, now + _FRESH_S)
+        # What was found may be older than a change that this worker has heard of meanwhile.
+        self._note(token, identity, now + _FRESH_S if forgotten == self._forgotten else 0.0)
         if identity is None:
             raise _unknown_token(known[0])
         return identity
@@ -164,6 +178,7 @@ class IdentityCache:
             self._usage.find_usage(principal.organization, "" if place is None else place[0]),
             found.tier,
             found.reads_snapshots,
+            inf if found.remaining_s is None else asyncio.get_running_loop().time() + found.remaining_s,
         )
 
     def recall_target(self, identity: Identity, exchange: Exchange) -> Target | None:

@@ -16,7 +16,7 @@ from tuplegate.protocol.errors import ServiceError
 
 _EVERY_S = 0.25
 _TOKENS_EVERY_S = 1.0
-"""How often the tokens of what goes on are looked at where nothing has changed: a token also expires."""
+"""How often the tokens of what goes on are looked at where nothing has changed: a token also runs out."""
 
 
 class TokenHolders(Protocol):
@@ -74,6 +74,8 @@ class Pulse:
         is looked at again."""
         for holder in self._holders:
             for token in holder.tokens:
+                if self._identities.has_stayed_good(token, now):
+                    continue
                 try:
                     await self._identities.identify_token(token, "", now)
                 except ServiceError as refusal:

@@ -18,6 +18,8 @@ SESSION_LIVES = (
     f"s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {OPENER_LIVES.format(made='s')} AND {KEY_LIVES}"
 )
 """Of a session `s`, its key `k` and their organization `o`."""
+_FORMER_UNTIL = "CASE WHEN k.former_until > clock_timestamp() THEN k.former_until END"
+"""When the former secret of a key `k` ends, if it is good now."""
 _DATABASE = (
     "LEFT JOIN database d ON d.organization = k.organization AND d.state = 'active'"
     " AND CASE WHEN {bound} IS NULL THEN d.is_default ELSE d.id = {bound} END"
@@ -32,13 +34,15 @@ Whereabouts = tuple[str, str, str]
 class Credential:
     """The record of a token. `digests` are hexadecimal: one, or two while the key is being rotated.
 
-    `live` is false once the token is revoked, destroyed or expired. `database` is the default for requests that name
+    `live` is false once the token is revoked, destroyed or expired; unless something changes it stays true for
+    `remaining_s`, or for ever. `database` is the default for requests that name
     none; None if there is none. With `reads_snapshots`, reads need not be serializable unless a request says so.
     """
 
     principal: Principal
     digests: list[str]
     live: bool
+    remaining_s: float | None
     tier: str
     database: Whereabouts | None
     reads_snapshots: bool
@@ -53,7 +57,8 @@ class Credentials:
         rows = await self._metadata.fetch(
             "SELECT k.organization, k.database, array_to_string(k.scopes, ','), encode(k.digest, 'hex'),"
             " CASE WHEN k.former_until > clock_timestamp() THEN encode(k.former_digest, 'hex') END,"
-            f" {KEY_LIVES}, o.tier, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
+            f" {KEY_LIVES}, extract(epoch FROM least(k.expires_at, {_FORMER_UNTIL}) - clock_timestamp()),"
+            " o.tier, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM api_key k JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="k.database")
             + " WHERE k.id = $1",
@@ -61,17 +66,19 @@ class Credentials:
         )
         if not rows:
             return None
-        organization, bound, scopes, digest, former, live, tier, snapshots, *database = rows[0]
+        organization, bound, scopes, digest, former, live, remaining, tier, snapshots, *database = rows[0]
         principal = Principal(id, str(organization), _read_scopes(scopes), bound)
         digests = [str(digest)] if former is None else [str(digest), former]
-        return Credential(principal, digests, live == "t", str(tier), _whereabouts(database), snapshots == "t")
+        life = live == "t", _read_seconds(remaining)
+        return Credential(principal, digests, *life, str(tier), _whereabouts(database), snapshots == "t")
 
     async def find_session(self, id: str) -> Credential | None:
         """Find a session. It has the rights that its key has now, or fewer."""
         rows = await self._metadata.fetch(
             "SELECT k.id, k.organization, coalesce(s.database, k.database), array_to_string(s.scopes, ','),"
             " array_to_string(k.scopes, ','), encode(s.digest, 'hex'),"
-            f" {SESSION_LIVES}, o.tier,"
+            f" {SESSION_LIVES},"
+            f" extract(epoch FROM least(s.expires_at, k.expires_at, {_FORMER_UNTIL}) - clock_timestamp()), o.tier,"
             " k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM session s JOIN api_key k ON k.id = s.key JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="coalesce(s.database, k.database)")
@@ -80,10 +87,11 @@ class Credentials:
         )
         if not rows:
             return None
-        key, organization, bound, scopes, key_scopes, digest, live, tier, snapshots, *database = rows[0]
+        key, organization, bound, scopes, key_scopes, digest, live, remaining, tier, snapshots, *database = rows[0]
         rights = expand_scopes(_read_scopes(scopes)) & expand_scopes(_read_scopes(key_scopes))
         principal = Principal(str(key), str(organization), rights, bound, session=id)
-        return Credential(principal, [str(digest)], live == "t", str(tier), _whereabouts(database), snapshots == "t")
+        life = live == "t", _read_seconds(remaining)
+        return Credential(principal, [str(digest)], *life, str(tier), _whereabouts(database), snapshots == "t")
 
     async def find_database(self, organization: str, name: str) -> Whereabouts | None:
         """Find an active database by its name."""
@@ -102,6 +110,10 @@ class Credentials:
 
 def _whereabouts(row: list[str | None]) -> Whereabouts | None:
     return None if row[0] is None else (row[0], str(row[1]), str(row[2]))
+
+
+def _read_seconds(text: str | None) -> float | None:
+    return None if text is None else float(text)
 
 
 def _read_scopes(text: str | None) -> frozenset[Scope]:

@@ -16,6 +16,8 @@ _log = structlog.get_logger()
 _TICK_S = 0.25
 _RESTING_TICK_S = 1.0
 """How often it counts while everything that is old waits for its client, and the tables are not a quarter full."""
+_SHARE, _RESTING_SHARE = 5, 20
+"""Counting reads every lock. While there is room it takes at most one part in so many of the time."""
 _BANNED_S = 10.0
 """How long a database takes no statement after one of its statements has locked what all databases share."""
 
@@ -35,6 +37,8 @@ class LockWatch:
         self._rests: dict[Run, int | None] = {}
         """What waited for its client when the locks were counted last, and after which statement."""
         self._counted_at = -_RESTING_TICK_S
+        self._counting_s = 0.0
+        """How long it took to count last."""
         self._has_room = False
         self._time = asyncio.get_running_loop().time
 
@@ -63,6 +67,7 @@ class LockWatch:
             self._rests, self._counted_at = rests, now
             try:
                 rows = await self._session.fetch(HELD_SQL)
+                self._counting_s = self._time() - now
                 self._end_reaching(rows, running, banned_until)
                 held = await self._named(rows)
             except port.EngineFailure:
@@ -85,7 +90,12 @@ class LockWatch:
 
     def _may_wait(self, rests: dict[Run, int | None], now: float) -> bool:
         """Return whether to count later: what is old has got no lock since, and what is short has left few behind."""
-        if not self._has_room or self._crowded or now - self._counted_at >= _RESTING_TICK_S - _TICK_S / 2:
+        if not self._has_room or self._crowded:
+            return False
+        since = now - self._counted_at + _TICK_S / 2
+        if since < _SHARE * self._counting_s:
+            return True
+        if since >= max(_RESTING_TICK_S, _RESTING_SHARE * self._counting_s):
             return False
         return all(rest is not None and self._rests.get(run) == rest for run, rest in rests.items())
 

@@ -26,7 +26,8 @@ from tuplegate.keeping import Work, keep, tick
 
 _log = structlog.get_logger()
 
-_DEADLINE_TICK_S = 0.02
+_DEADLINE_TICK_S, _DEADLINE_RUNS = 0.02, 100
+"""How often deadlines are looked at, for up to so many runs; for more of them less often, as each look costs more."""
 _LOOK_TICK_S = 0.25
 _PLACEMENT_TICK_S, _PLACEMENT_SOON_S = 0.25, 0.05
 _SIZES_TICK_S = 1.0
@@ -73,7 +74,7 @@ class Watch:
         """One look at all running statements costs less than a timer for each of them."""
         while True:
             await self.running.wait_for_some()
-            await tick(_DEADLINE_TICK_S)
+            await tick(_DEADLINE_TICK_S * (1 + len(self.running.runs) // _DEADLINE_RUNS))
             self._end_late(self._time())
 
     async def _watch_connections(self) -> None:
@@ -173,6 +174,6 @@ class PrimaryWatch(Watch):
         while self._placement.active:
             before, started = self.running.served, self._time()
             await tick(pause)
-            processes = [process for pool in self._pools.all() for process in pool.processes]
+            processes = (process for pool in self._pools.all() for process in pool.processes)
             placed = self._placement.update(self.running.served - before, self._time() - started, processes)
             pause = _PLACEMENT_TICK_S if placed or not self.running.runs else _PLACEMENT_SOON_S
