@@ -215,3 +215,61 @@ def test_an_open_transaction_that_fails_leaves_nothing_half_prepared(data: Sql) 
         for _ in range(OFTEN):
             done = data.client.post(f"{begin(data, first)}/commit", json={"statement": last}).json()
             assert done["success"], done
+
+
+def ask(sql: Sql, opened: str, text: str) -> Any:
+    return sql.client.post(f"{opened}/query", json={"sql": text}).json()
+
+
+def test_a_table_that_changes_below_an_open_transaction_is_a_conflict(
+    data: Sql, engine: "psycopg.Connection[tuple[Any, ...]]"
+) -> None:
+    """Where the service does not hear of the change. The next one sees the table as it is."""
+    data("create table altered (id int, word text)")
+    data("insert into altered values (1, 'one')")
+    text = "select * from altered where id = 1"
+    for _ in range(OFTEN):
+        opened = begin(data, "select 1")
+        assert ask(data, opened, text)["rows"] == [{"id": 1, "word": "one"}]
+        assert data.client.post(f"{opened}/commit").json()["success"]
+    engine.execute("alter table altered add more int default 7")
+    opened = begin(data, "select 1")
+    error = ask(data, opened, text)["error"]
+    assert (error["code"], error["sqlstate"], error["retryable"]) == ("conflict", "40001", True)
+    assert data.client.get(opened).json()["state"] == "aborted"
+    for _ in range(OFTEN):
+        opened = begin(data, "select 1")
+        assert ask(data, opened, text)["rows"] == [{"id": 1, "word": "one", "more": 7}]
+        assert data.client.post(f"{opened}/rollback").json()["success"]
+
+
+def test_errors_in_open_transactions_are_those_of_the_text_as_it_was_sent(data: Sql) -> None:
+    """And the transaction goes on from a savepoint behind them, whatever was half prepared."""
+    for wrong in (
+        "select missing from account where id = 1",
+        "insert into nowhere values (1, 2)",
+        "select 1; select 2",
+    ):
+        first = None
+        for _ in range(OFTEN):
+            opened = begin(data, move(5)[0])
+            ask(data, opened, "savepoint here")
+            error = ask(data, opened, wrong)["error"]
+            assert first in (None, error)
+            first = error
+            assert data.client.get(opened).json()["state"] == "failed"
+            ask(data, opened, "rollback to savepoint here")
+            assert ask(data, opened, "select n >= 1 as yes from account where id = 5")["rows"] == [{"yes": True}]
+            assert data.client.post(f"{opened}/commit", json={"statement": move(5)[1]}).json()["success"]
+        assert data.value("select count(*) from pg_prepared_statements") == 0
+
+
+def test_texts_with_parameters_in_open_transactions(data: Sql) -> None:
+    """The types are those of the first, and what does not fit them is told as ever."""
+    for number in range(2 * OFTEN):
+        opened = begin(data, None)
+        body = {"sql": "select n >= $2 as more, id from account where id = $1", "params": [number % 3 + 1, 0]}
+        assert data.client.post(f"{opened}/query", json=body).json()["rows"] == [{"more": True, "id": number % 3 + 1}]
+        fewer = {**body, "params": [1]}
+        assert data.client.post(f"{opened}/query", json=fewer).json()["error"]["code"] == "parameter_mismatch"
+        assert data.client.post(f"{opened}/rollback").json()["success"]

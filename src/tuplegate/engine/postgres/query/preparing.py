@@ -74,6 +74,20 @@ def prepare(
     return kept
 
 
+def measure_common(statement: port.Statement) -> int:
+    """Return up to where the text that is prepared is the one that was sent: a position of an error means the same
+    there."""
+    template = None if statement.params else find_template(statement.sql, statement.keyword)
+    if template is None:
+        return len(statement.sql)
+    same = 0
+    for sent, prepared in zip(statement.sql, template.text, strict=False):
+        if sent != prepared:
+            break
+        same += 1
+    return same
+
+
 def prepares(command: Command) -> bool:
     """Return whether the command prepares a statement; one that fails has run nothing."""
     return bool(command.name and command.sql)
@@ -187,13 +201,19 @@ class Preparing:
     def has_unjudged(self) -> bool:
         return bool(self._unjudged)
 
-    async def judge(self, *, noisy: bool) -> None:
-        """Judge what comes often, when the transaction is over. What gave notices is not kept prepared: it would give
-        them only when it is planned."""
-        if noisy:
-            for key, kept in self._kept:
-                self._pool.state.often_seen.note_noise(key)
-                kept.runs = 0
+    def prepare_anew(self) -> None:
+        """Let what is prepared be so anew before it runs again."""
+        for _, kept in self._kept:
+            kept.runs = 0
+
+    def note_noise(self) -> None:
+        """What gave notices is not kept prepared: it would give them only when it is planned."""
+        for key, _ in self._kept:
+            self._pool.state.often_seen.note_noise(key)
+        self.prepare_anew()
+
+    async def judge(self) -> None:
+        """Judge what comes often, when the transaction is over."""
         for key, (form, is_template) in self._unjudged.items():
             if self._member.closed:
                 return

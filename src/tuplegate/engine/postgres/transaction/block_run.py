@@ -25,7 +25,7 @@ _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
 _TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
 _IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 _LOST: Final = int(pq.TransactionStatus.UNKNOWN)
-_PREPARED_LENGTH_MAX: Final = 16 * 1024
+PREPARED_LENGTH_MAX: Final = 16 * 1024
 """Of all statements together. To look for literals takes the event loop up to half a millisecond for 1,000
 characters."""
 
@@ -105,7 +105,7 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
         budget = Budget(self.bounds.bytes_max)
         length = sum(len(statement.sql) for statement in self.statements)
-        if self.is_plain and not has_code and not self._as_sent and length <= _PREPARED_LENGTH_MAX:
+        if self.is_plain and not has_code and not self._as_sent and length <= PREPARED_LENGTH_MAX:
             self._preparing = Preparing(self.pool, self.member, asyncio.get_running_loop().time())
         waiting: list[Command] = begin(access, on_replica=self.target.on_replica)
         if self.is_plain:

@@ -22,12 +22,12 @@ from tuplegate.engine.libpq.parameters import needs_describing, write_all_params
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, join_results
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.preparing import Preparing
+from tuplegate.engine.postgres.query.preparing import Preparing, measure_common
 from tuplegate.engine.postgres.query.rules import CURSORS, SNAPSHOT, begin, changes_types, chunk_rows
 from tuplegate.engine.postgres.query.run import STREAM_IT, Running, Why, explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
-from tuplegate.engine.postgres.transaction.block_run import SPEAK_UTF8
+from tuplegate.engine.postgres.transaction.block_run import PREPARED_LENGTH_MAX, SPEAK_UTF8
 from tuplegate.engine.postgres.transaction.end_reasons import REASONS
 from tuplegate.engine.postgres.transaction.inside_run import LOST, InsideRun
 from tuplegate.engine.postgres.transaction.open_stream import stream_inside
@@ -50,14 +50,15 @@ class OpenStatements(TransactionRun):
 
     `_waiting` is still to be sent in front of the next statement; `_must_speak`: so is what sets the encoding again,
     which a stream may have changed. `_left`, `_forgets_types` and `_notifies` are about all statements so far.
-    `_has_written`: the tag of one of them says so. `_is_ahead`: PREPARE is on its way behind what runs. `_wish` is the
-    reason for which it must be rolled back as soon as its statement has ended.
+    `_has_written`: the tag of one of them says so. `_is_ahead`: PREPARE is on its way behind what runs. `_is_unsure`:
+    what was to be prepared has failed, and perhaps is not. `_wish` is the reason for which it must be rolled back as
+    soon as its statement has ended.
     """
 
     __slots__ = (
-        "_cancelling", "_forgets_types", "_has_written", "_id", "_in_doubt", "_is_ahead", "_left", "_must_speak",
-        "_notifies", "_running", "_size_check", "_started", "_stream", "_waiting", "_wish", "is_busy", "on_over",
-        "over",
+        "_cancelling", "_forgets_types", "_has_written", "_id", "_in_doubt", "_is_ahead", "_is_unsure", "_left",
+        "_must_speak", "_notifies", "_running", "_size_check", "_started", "_stream", "_waiting", "_wish", "is_busy",
+        "on_over", "over",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +77,7 @@ class OpenStatements(TransactionRun):
         self._notifies = False
         self._has_written = False
         self._is_ahead = False
+        self._is_unsure = False
         self._size_check: SizeCheck | None = None
         self.is_busy = False
         self._started = 0
@@ -146,6 +148,8 @@ class OpenStatements(TransactionRun):
 
     async def _see_done(self, statement: port.Statement, result: port.Result, started: int) -> port.Result:
         self.is_busy = False
+        if self._notices and self._preparing is not None:
+            self._preparing.note_noise()
         if result.affected_rows and statement.keyword in WRITES:
             self._has_written = True
         await self._see_statement_through()
@@ -238,12 +242,38 @@ class OpenStatements(TransactionRun):
         self._rows = [RowCollector(self.pool.encoders, self.member, shape, bounds)]
         self._closing = []
         self.describe = statement.params is not None and any(bytes(param)[:1] == b'"' for param in statement.params)
-        if statement.params and (self.describe or needs_describing(statement)):
+        is_described = bool(statement.params) and (self.describe or needs_describing(statement))
+        if is_described:
             await self._send([], [])
         params = await self._params(0, statement) if self._must_write_params(statement) else None
-        first = Command(statement.sql.encode(), params, chunk_rows(statement, bounds), begins=False)
+        put = [Command(statement.sql.encode(), params, chunk_rows(statement, bounds), begins=False)]
+        preparing = None if is_described or statement.keyword in _SAVEPOINTS else self._find_preparing()
+        if preparing is not None and len(statement.sql) <= PREPARED_LENGTH_MAX:
+            put = preparing.put(0, statement, params, put[0].chunk_rows, self._rows[0])
         further = [*self._speak(statement), *closing]
-        return await self._send([first, *further], [0, *([None] * len(further))])
+        owners = [*([None] * (len(put) - 1)), 0, *([None] * len(further))]
+        try:
+            return await self._send([*put, *further], owners)
+        except port.StatementFailed as failure:
+            if preparing is not None:
+                self._see_prepared_fail(preparing, statement, failure)
+            raise
+
+    def _see_prepared_fail(
+        self, preparing: Preparing, statement: port.Statement, failure: port.StatementFailed
+    ) -> None:
+        """Make the error one of the statement as it was sent, which cannot be run again to see what it says itself.
+        Raises a conflict where it failed only because it was prepared: some table is not what it was then."""
+        self._is_unsure = self._is_unsure or preparing.is_in_doubt
+        if not preparing.may_be_cause(failure) or isinstance(failure, port.ParameterMismatch):
+            return
+        preparing.prepare_anew()
+        only_prepared = failure.statement == 0 and failure.position is None
+        failure.statement = 0
+        if only_prepared:
+            raise port.Conflict("a table was changed meanwhile", sqlstate="40001") from failure
+        if failure.position is not None and failure.position > measure_common(statement):
+            failure.position = None
 
     async def _send(self, commands: list[Command], owners: list[int | None]) -> list[PGresult]:
         """Send what waits, and then the commands; return the results of those."""
@@ -284,13 +314,17 @@ class OpenStatements(TransactionRun):
         self._notifies = self._notifies or "notify" in statement.sql.lower()
 
     def _put_own(self, command: Command) -> list[Command]:
-        """Return what runs a command of the service's own. It is prepared only while all statements are plain: others
-        could see it."""
-        if not self.is_plain or self.pool.state.has_code:
-            return [command]
+        """Return what runs a command of the service's own."""
+        preparing = self._find_preparing()
+        return [command] if preparing is None else preparing.put_own(command)
+
+    def _find_preparing(self) -> Preparing | None:
+        """Return what prepares statements here, if they may be: others than plain ones could see it."""
+        if self._is_unsure or not self.is_plain or self.pool.state.has_code:
+            return None
         if self._preparing is None:
             self._preparing = Preparing(self.pool, self.member, asyncio.get_running_loop().time())
-        return self._preparing.put_own(command)
+        return self._preparing
 
     def _speak(self, statement: port.Statement) -> list[Command]:
         if statement.keyword in _SAVEPOINTS or (self.is_plain and not self.pool.state.has_code):
@@ -301,7 +335,7 @@ class OpenStatements(TransactionRun):
         """Wait for a cancel that came too late, and roll back where that was wished for."""
         # They would stay until the next request. Of the statement only its first word is of interest then.
         self._rows, self._closing = [], []
-        if self._preparing is not None and not self._preparing.is_in_doubt:
+        if self._preparing is not None and not (self._preparing.is_in_doubt or self._preparing.has_unjudged):
             self._preparing = None
         self.statements = [port.Statement("", statement.keyword) for statement in self.statements]
         self.deadline = math.inf
@@ -422,6 +456,9 @@ class OpenStatements(TransactionRun):
 
     def _give_back(self, *, broken: bool = False) -> None:
         self.member.on_closed = None
+        if self._is_unsure and not broken and not self.member.closed:
+            self.pool.give_back_unclean(self.member, plain=self.is_plain)
+            return
         TransactionRun._give_back(self, broken=broken)
 
     def _find_left(self) -> Leftovers:

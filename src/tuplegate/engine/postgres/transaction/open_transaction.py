@@ -86,6 +86,7 @@ class OpenTransaction(OpenStatements):
             done = await self._prepare_at_once(gid, last, shape, bounds)
             if done.number is not None:
                 await self._commit_prepared(gid, done.number)
+            await self._judge_prepared()
             self._give_back()
             if done.number is not None and self.pool.demands_standby:
                 await self._see_confirmed(done.number)

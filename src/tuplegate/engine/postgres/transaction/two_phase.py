@@ -265,9 +265,17 @@ class TransactionRun(BlockRun):
         except CannotPrepare:
             self._give_back()
             raise
-        if self._preparing is not None and (self._notices or self._preparing.has_unjudged):
-            await self._preparing.judge(noisy=bool(self._notices))
+        await self._judge_prepared()
         self._give_back()
+
+    async def _judge_prepared(self) -> None:
+        """Find out what may be prepared next time, after the commit."""
+        if self._preparing is None:
+            return
+        if self._notices:
+            self._preparing.note_noise()
+        if self._preparing.has_unjudged:
+            await self._preparing.judge()
 
     async def _guarded(self, *commands: Command) -> list[PGresult]:
         """Send the commands and return their results. Raise a conflict instead if the engine may have forgotten
