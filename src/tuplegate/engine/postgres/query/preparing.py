@@ -207,7 +207,7 @@ class Preparing:
             kept.runs = 0
 
     def note_noise(self) -> None:
-        """What gave notices is not kept prepared: it would give them only when it is planned."""
+        """Keep nothing prepared that gave notices: it would give them only when it is planned."""
         for key, _ in self._kept:
             self._pool.state.often_seen.note_noise(key)
         self.prepare_anew()
