@@ -633,6 +633,27 @@ PARSE_ONLY = b"\0select 1\0\0\0"
 """The body of a Parse: no name, a text, no types."""
 
 
+def test_a_text_behind_what_was_only_prepared(service: Service, hand: Hand) -> None:
+    """asyncpg prepares without a Sync, and sends a text then. It gets what the engine itself would answer."""
+    hand.start(service.key)
+    describe, flush = message(b"D", b"Ss\0"), message(b"H", b"")
+    hand.send(parse(b"s", b"select 1 as a") + describe + flush)
+    assert [kind for kind, _ in hand.until("T")] == ["1", "t", "T"]
+    hand.send(query("select 2 as b"))
+    assert [kind for kind, _ in hand.until("Z")] == ["T", "D", "C", "Z"]
+    hand.send(run_prepared(b"s"))
+    assert [kind for kind, _ in hand.until("Z")] == ["2", "D", "C", "Z"]
+    hand.send(parse(b"t", b"select 1 as c") + message(b"D", b"St\0") + query("begin"))
+    assert [kind for kind, _ in hand.until("Z")] == ["1", "t", "T", "C", "Z"]
+    hand.send(parse(b"u", b"select nothing") + query("select 1"))
+    assert hand.next()[0] == "E"
+    assert b"25P02" in hand.until("Z")[0][1]
+    hand.send(query("rollback"))
+    assert [kind for kind, _ in hand.until("Z")] == ["C", "Z"]
+    hand.send(run_prepared(b"s")[: -len(SYNC)] + query("select 2"))
+    assert b"08P01" in hand.last_words()
+
+
 def test_to_parse_is_counted_and_refused_as_a_statement_is(service: Service, hand: Hand) -> None:
     """So is a Sync alone: each begins or ends a transaction. What follows a refusal up to the Sync is skipped."""
     tiny = new_organization(service, "tiny")

@@ -72,7 +72,7 @@ _NOT_SET_BACK: Final = "after a statement, the session could not be brought back
 _NOT_LAZILY: Final = (
     "in a session that has named synchronous_commit, the end of a transaction comes in a text of its own"
 )
-_NO_SYNC: Final = "a Query or FunctionCall needs a Sync before it, behind messages of the extended protocol"
+_NO_SYNC: Final = "a Query or FunctionCall needs a Sync before it, behind an Execute"
 _AFTER_SYNC: Final = "a statement that ends a transaction was prepared behind a Sync whose answer is still to come"
 
 
@@ -117,6 +117,8 @@ class WireConnection:
         self._names = PreparedNames()
         self._judged: list[bytes] = []
         """What the engine gets next."""
+        self._has_added_sync = False
+        """A Sync is not answered that the client has left out."""
         self._own: deque[OwnStatements] = deque()
         """Statements of the service's own that are not answered."""
         self._behind: tuple[bytes, ...] = ()
@@ -226,8 +228,10 @@ class WireConnection:
             return b""
         if kind in (QUERY, FUNCTION) and self._flow.is_open:
             # Behind a failure the engine would skip it. What is known of the connection would be wrong from then on.
-            self.end(WireError("08P01", _NO_SYNC), at_once=True)
-            return b""
+            if self._flow.has_statements:
+                self.end(WireError("08P01", _NO_SYNC), at_once=True)
+                return b""
+            await self._add_sync()
         self._names.see(kind)
         ends_rows = self._awaits_rows and kind in (COPY_DONE, COPY_FAIL)
         try:
@@ -245,6 +249,13 @@ class WireConnection:
             self._awaits_rows = False
             self._unlisten_behind(in_block=False)
         return message + self._end_unit(kind) if ends_rows or kind in (QUERY, SYNC, FUNCTION) else message
+
+    async def _add_sync(self) -> None:
+        """Send a Sync for a client that has prepared something, run nothing of it, and left its Sync out, as asyncpg
+        does. The client does not get the answer."""
+        self._judged.append(await self._judge(SYNC_MESSAGE))
+        self._has_added_sync = True
+        await self._settle()
 
     async def _judge_kind(self, kind: int, message: bytes) -> bytes:
         """Return what the engine gets for a message; raises WireError where that is nothing."""
@@ -572,7 +583,9 @@ class WireConnection:
             return self._look_at_own(kind, message)
         if kind == READY:
             self._note_ready(message[5])
-        elif kind == COPY_IN:
+            is_added, self._has_added_sync = self._has_added_sync, False
+            return b"" if is_added else None
+        if kind == COPY_IN:
             self._flow.note_rows_wanted()
             self._wake()
         elif kind == ERROR:
