@@ -310,11 +310,11 @@ def test_rows_are_copied_behind_a_pipeline(tunnel: Tunnel, told: Sql) -> None:
         assert value(connection, "select count(*) from pg_listening_channels()") == 0
 
 
-def test_a_query_inside_of_a_pipeline_ends_the_connection(service: Service, organization: Organization) -> None:
+def test_a_query_behind_an_execute_ends_the_connection(service: Service, organization: Organization) -> None:
     """Behind a failure the engine skips it, and nobody could tell whose answer comes."""
     hand = Hand(service)
     hand.start(organization.key)
-    hand.send(parse(b"", b"selec 1") + query("select 1") + SYNC)
+    hand.send(prepared(b"select 1 / 0") + query("select 1") + SYNC)
     assert b"08P01" in hand.last_words()
 
 

@@ -232,6 +232,8 @@ class WireConnection:
                 self.end(WireError("08P01", _NO_SYNC), at_once=True)
                 return b""
             await self._add_sync()
+            if self._is_skipping:
+                return b""
         self._names.see(kind)
         ends_rows = self._awaits_rows and kind in (COPY_DONE, COPY_FAIL)
         try:
@@ -252,7 +254,7 @@ class WireConnection:
 
     async def _add_sync(self) -> None:
         """Send a Sync for a client that has prepared something, run nothing of it, and left its Sync out, as asyncpg
-        does. The client does not get the answer."""
+        does. The client does not get the answer. Behind a failure what follows is skipped, as the engine does."""
         self._judged.append(await self._judge(SYNC_MESSAGE))
         self._has_added_sync = True
         await self._settle()
@@ -582,8 +584,9 @@ class WireConnection:
         if self._flow.hides:
             return self._look_at_own(kind, message)
         if kind == READY:
-            self._note_ready(message[5])
             is_added, self._has_added_sync = self._has_added_sync, False
+            self._is_skipping = self._is_skipping or (is_added and self._has_failed)
+            self._note_ready(message[5])
             return b"" if is_added else None
         if kind == COPY_IN:
             self._flow.note_rows_wanted()
