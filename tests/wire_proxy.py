@@ -200,7 +200,9 @@ class _Link:
         self._proxy = proxy
         self._client = client
         self._engine = engine
-        self._parsed = ""
+        self._texts: dict[bytes, str] = {}
+        """Of prepared statements, by their names."""
+        self._bound = ""
         self._segment: list[str] = []
         self._under_way: deque[str | None] = deque()
         self._answered: Fault | None = None
@@ -251,17 +253,20 @@ class _Link:
         """The statement that the message brings, if any. One that is described only counts as well."""
         match chr(kind):
             case "P":
-                self._parsed = message[5:].split(b"\0", 2)[1].decode("utf-8", "replace")
-                self._proxy.seen.append(self._parsed)
-                return self._parsed
+                name, sql, _ = message[5:].split(b"\0", 2)
+                text = self._texts[name] = sql.decode("utf-8", "replace")
+                self._proxy.seen.append(text)
+                return text
+            case "B":
+                self._bound = self._texts.get(message[5:].split(b"\0", 2)[1], "")
             case "Q":
                 text = message[5:-1].decode("utf-8", "replace")
                 self._proxy.seen.append(text)
                 self._under_way += [text, _SYNC]
                 return text
             case "E":
-                self._under_way.append(self._parsed)
-                self._segment.append(self._parsed)
+                self._under_way.append(self._bound)
+                self._segment.append(self._bound)
             case "S":
                 self._under_way.append(_SYNC)
                 self._proxy.segments.append(self._segment)

@@ -192,7 +192,7 @@ def test_exchanges_of_a_transaction(service: Service, proxy: WireProxy, t: str) 
 
 
 def test_exchanges_of_an_open_transaction(service: Service, proxy: WireProxy, t: str) -> None:
-    """The record of its id goes together with PREPARE."""
+    """The last statement, the record of its id and PREPARE go together."""
     settle(service, proxy, t)
     with service.client() as client:
         begun = client.post("/v1/transaction/begin", json={"statement": f"insert into {t} values ('a')"}).json()
@@ -201,8 +201,7 @@ def test_exchanges_of_an_open_transaction(service: Service, proxy: WireProxy, t:
     assert done["commit"] == "two_phase"
     assert segments(proxy, t) == [
         ["BEGIN ISOLATION", "insert into"],
-        ["insert into", "SET CONSTRAINTS", NUMBER],
-        ["SELECT 1", "PREPARE TRANSACTION"],
+        ["insert into", "SET CONSTRAINTS", "SELECT 1", "PREPARE TRANSACTION"],
         ["COMMIT PREPARED", "DISCARD SEQUENCES"],
     ]
 
@@ -416,8 +415,10 @@ def test_open_transaction(service: Service, proxy: WireProxy, t: str, step: Step
     eventually(lambda: serves(service) and none_in_doubt(service))
     there = count(service, t)
     assert there in (0, 2), "half of it is there, or it is there twice"
-    decided = at is At.ANSWER and step in (Step.PREPARE, Step.COMMIT)
-    assert there == (2 if decided or step is Step.COMMIT_PREPARED else 0) or harm is Harm.ENGINE
+    # The last statement and PREPARE go in one write: when it is answered, the engine may have done both.
+    decided = at is At.ANSWER and step in (Step.EXECUTE, Step.PREPARE, Step.COMMIT)
+    may_differ = harm is Harm.ENGINE or (at is At.ANSWER and step is Step.EXECUTE)
+    assert there == (2 if decided or step is Step.COMMIT_PREPARED else 0) or may_differ
     assert told["success"] is bool(there), told
     assert told["success"] or (status, told["error"]["code"]) == (409, "transaction_aborted"), told
     if first is not None and first[0] == 503:
