@@ -304,3 +304,15 @@ def test_on_a_slow_connection_rows_are_counted_as_they_come_and_can_be_cancelled
     page.get_by_role("button", name="Cancel").first.click()
     expect(signed_in.status).to_contain_text("Cancelled")
     expect(signed_in.cell(0, 0)).to_have_text("1")
+
+
+def test_a_text_that_goes_on_in_the_next_line_is_one(signed_in: Console) -> None:
+    page = signed_in.page
+    signed_in.write("select E'a' -- and\n  'b\\';c' as found; select 'd'\n'e;' as other")
+    page.keyboard.press("ControlOrMeta+Shift+F")
+    page.keyboard.press("ControlOrMeta+Shift+Enter")
+    tabs = page.get_by_role("tablist", name="Results").get_by_role("tab")
+    expect(tabs).to_have_count(2)
+    expect(signed_in.cell(0, 0)).to_have_text("ab';c")
+    tabs.nth(1).click()
+    expect(signed_in.cell(0, 0)).to_have_text("de;")

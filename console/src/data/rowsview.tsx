@@ -301,7 +301,7 @@ function TableViewer({
     setWhole(value);
     if (isCut(value) && Object.keys(rowKey).length) {
       readWhole(table, rowKey, column.name, from).then(
-        (read) => setWhole(read as string | null),
+        (read) => setWhole(read.value),
         (error: unknown) => tell(asFailure(error).message, "failed"),
       );
     }
