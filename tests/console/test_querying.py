@@ -23,9 +23,8 @@ def _make_cities(own: Organization) -> None:
 def test_the_statement_at_the_cursor_the_selection_or_all_are_run(signed_in: Console) -> None:
     page = signed_in.page
     signed_in.write("create table t (n int);\ninsert into t values (1), (2);\nselect n as found from t;")
-    page.keyboard.press("ControlOrMeta+Shift+Enter")
-    signed_in.wait_for_end()
-    tabs = page.get_by_role("tablist", name="Results").get_by_role("tab")
+    signed_in.run_all()
+    tabs = signed_in.results
     expect(tabs).to_have_count(3)
     expect(signed_in.status).to_contain_text("Committed in two phases")
     tabs.nth(2).click()
@@ -46,10 +45,9 @@ def test_a_transaction_that_fails_applies_nothing_and_names_the_statement(
     signed_in: Console, own: Organization
 ) -> None:
     signed_in.write("create table kept (n int); insert into kept values (1); select 1 / 0")
-    signed_in.page.keyboard.press("ControlOrMeta+Shift+Enter")
-    signed_in.wait_for_end()
+    signed_in.run_all()
     expect(signed_in.alert).to_contain_text("division by zero")
-    signed_in.page.get_by_role("tablist", name="Results").get_by_role("tab").first.click()
+    signed_in.results.first.click()
     expect(signed_in.status).to_contain_text("Nothing was applied: statement 3 failed.")
     assert own.control.sql().value("select to_regclass('kept')") is None
 
@@ -108,6 +106,29 @@ def test_values_are_shown_by_their_kind(signed_in: Console) -> None:
     expect(signed_in.page.locator(".viewer")).to_have_count(0)
 
 
+def test_the_null_of_json_is_not_taken_for_null(signed_in: Console, own: Organization) -> None:
+    page, sql = signed_in.page, own.control.sql()
+    sql("create table doc (id int primary key, body jsonb)")
+    sql("insert into doc values (1, null), (2, 'null')")
+    signed_in.run("select id, body, null::text as word from doc order by id")
+    expect(signed_in.cell(1, 1)).to_have_text("NULL or null")
+    expect(signed_in.cell(1, 2)).to_have_text("NULL")
+    signed_in.cell(1, 1).dblclick()
+    expect(page.get_by_role("complementary", name="Value of body")).to_contain_text("IS NULL tells them apart")
+    signed_in.command("Load the schema again")
+    page.evaluate("location.hash = '#/data/public/doc'")
+    expect(signed_in.cell(0, 1)).to_have_text("NULL")
+    expect(signed_in.cell(1, 1)).to_have_text("null")
+    signed_in.edit(0, 1, "null")
+    expect(signed_in.staged).to_contain_text("set body = 'null' where id = 1 and body is null")
+    signed_in.cell(1, 1).click()
+    page.get_by_role("button", name="Delete the row").click()
+    expect(signed_in.staged).to_contain_text("where id = 2 and body::text = 'null'")
+    signed_in.staged.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("2 edits applied.")).to_be_visible()
+    assert sql.rows("select id, body is null from doc", row_mode="arrays") == [[1, False]]
+
+
 def test_json_is_shown_copied_saved_and_sent_with_every_digit(signed_in: Console, tmp_path: Path) -> None:
     page = signed_in.page
     doc = '{"b": 12345678901234567890, "a": [1.10, 1e400, {"deep": 0.12345678901234567890123}], "1": "\\u00e9\\"]"}'
@@ -139,9 +160,8 @@ def test_json_is_shown_copied_saved_and_sent_with_every_digit(signed_in: Console
     line = Path(download.value.path()).read_text("utf-8")
     assert line == f'{{"doc":{doc},"list":{shown[1]},"n":{shown[2]},"sent":{shown[3]}}}\n'
     signed_in.write("select 1; select '{\"n\": 12345678901234567890}'::jsonb as doc")
-    page.keyboard.press("ControlOrMeta+Shift+Enter")
-    signed_in.wait_for_end()
-    page.get_by_role("tablist", name="Results").get_by_role("tab").nth(1).click()
+    signed_in.run_all()
+    signed_in.results.nth(1).click()
     expect(signed_in.cell(0, 0)).to_have_text('{"n": 12345678901234567890}')
 
 
@@ -310,8 +330,8 @@ def test_a_text_that_goes_on_in_the_next_line_is_one(signed_in: Console) -> None
     page = signed_in.page
     signed_in.write("select E'a' -- and\n  'b\\';c' as found; select 'd'\n'e;' as other")
     page.keyboard.press("ControlOrMeta+Shift+F")
-    page.keyboard.press("ControlOrMeta+Shift+Enter")
-    tabs = page.get_by_role("tablist", name="Results").get_by_role("tab")
+    signed_in.run_all()
+    tabs = signed_in.results
     expect(tabs).to_have_count(2)
     expect(signed_in.cell(0, 0)).to_have_text("ab';c")
     tabs.nth(1).click()
