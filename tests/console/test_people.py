@@ -59,12 +59,13 @@ VIEWS = {
 
 
 OUT_OF_SIGHT = """[
+    ...[...document.querySelectorAll("main .table-wrap")].filter(one => one.scrollWidth > one.clientWidth),
     ...[...document.querySelectorAll("main td button")]
         .filter(one => one.getBoundingClientRect().right > 360),
     ...[...document.querySelectorAll("main td:first-child :is(bdi, time)")]
         .filter(one => one.getClientRects().length > 1),
 ].map(one => `${location.hash}: ${one.textContent}`)"""
-"""Buttons of rows that would have to be scrolled to, and names and times that are broken into lines."""
+"""Tables and buttons of rows that would have to be scrolled to, and names and times that are broken into lines."""
 
 
 @pytest.fixture(scope="module")

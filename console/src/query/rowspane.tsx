@@ -83,13 +83,7 @@ export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
           />
         )}
         {isViewing && active && (
-          <Viewer
-            value={value}
-            name={rows.columns[active.column]!}
-            type={rows.types[active.column]!}
-            {...(isJsonType(rows.types[active.column]) ? { nullText: JSON_NULL } : {})}
-            onClose={() => setViewing(false)}
-          />
+          <ResultViewer rows={rows} column={active.column} value={value} onClose={() => setViewing(false)} />
         )}
       </div>
     </div>
@@ -106,6 +100,19 @@ function renderJsonNull(value: Value, type: string | undefined) {
       NULL or null
     </span>
   );
+}
+
+interface ResultViewerProps {
+  rows: Rows;
+  column: number;
+  value: Value;
+  onClose: () => void;
+}
+
+function ResultViewer({ rows, column, value, onClose }: ResultViewerProps) {
+  const type = rows.types[column]!;
+  const note = isJsonType(type) ? { nullText: JSON_NULL } : {};
+  return <Viewer value={value} name={rows.columns[column]!} type={type} {...note} onClose={onClose} />;
 }
 
 interface FilterProps {
