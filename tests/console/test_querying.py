@@ -336,3 +336,60 @@ def test_a_text_that_goes_on_in_the_next_line_is_one(signed_in: Console) -> None
     expect(signed_in.cell(0, 0)).to_have_text("ab';c")
     tabs.nth(1).click()
     expect(signed_in.cell(0, 0)).to_have_text("de;")
+
+
+def test_dates_that_no_calendar_of_the_browser_has_are_shown_as_they_are(signed_in: Console) -> None:
+    signed_in.run(
+        "select 'infinity'::timestamptz, '-infinity'::date, '0044-03-15 BC'::date, '0044-03-15 10:00 BC'::timestamp, "
+        "'294276-12-31 23:59:59Z'::timestamptz, '10000-01-01'::date, '4713-01-01 BC'::timestamptz"
+    )
+    wanted = [
+        "infinity", "-infinity", "0044-03-15 BC", "0044-03-15T10:00:00 BC", "294276-12-31T23:59:59Z", "10000-01-01",
+        "4713-01-01T00:00:00+00 BC",
+    ]  # fmt: skip
+    signed_in.cell(0, 0).dblclick()
+    viewer = signed_in.page.locator(".viewer")
+    for column, text in enumerate(wanted):
+        signed_in.cell(0, column).click()
+        expect(signed_in.cell(0, column)).to_have_text(text)
+        expect(viewer.locator("pre")).to_have_text(text)
+        # Neither nonsense nor a moment of another age.
+        expect(viewer).not_to_contain_text("Invalid")
+        expect(viewer).not_to_contain_text("NaN")
+        expect(viewer).not_to_contain_text("ago")
+        expect(viewer).not_to_contain_text("zone")
+
+
+def test_sql_is_coloured_and_keywords_are_completed(signed_in: Console) -> None:
+    signed_in.write("select 'text' -- remark")
+    pieces = {"select": "", "'text'": "", "-- remark": ""}
+    for piece in pieces:
+        span = signed_in.editor.locator("span", has_text=piece).first
+        pieces[piece] = span.evaluate("one => getComputedStyle(one).color")
+    assert len(set(pieces.values())) == 3
+    signed_in.write("")
+    signed_in.page.keyboard.type("sele")
+    options = signed_in.page.locator(".cm-tooltip-autocomplete li")
+    expect(options.filter(has_text="select").first).to_be_visible()
+    signed_in.page.keyboard.press("Escape")
+
+
+def test_an_error_has_its_detail_and_a_result_that_is_kept_stays(signed_in: Console, own: Organization) -> None:
+    _make_cities(own)
+    page = signed_in.page
+    signed_in.run("select 'kept' as word")
+    page.get_by_role("button", name="Keep", exact=True).click()
+    own.control.sql()("create unique index on city (name)")
+    signed_in.editor.click()
+    signed_in.run("insert into city (id, name) values (99, 'Oslo')")
+    expect(signed_in.alert).to_contain_text("duplicate key value")
+    expect(signed_in.alert).to_contain_text("Key (name)=(Oslo) already exists.")
+    expect(signed_in.results).to_have_count(2)
+    signed_in.results.first.click()
+    expect(signed_in.cell(0, 0)).to_have_text("kept")
+    signed_in.write("select * from city where id = 1")
+    page.get_by_role("button", name="Explain").click()
+    page.get_by_role("menuitem", name="Explain", exact=True).click()
+    tree = page.get_by_role("tree", name="Plan")
+    expect(tree).to_contain_text("rows")
+    expect(tree).not_to_contain_text("actual")

@@ -1,1 +1,0 @@
-import{f as e}from"./toast-CGBxXbte.js";var t=20;async function n(n,r=1e3){let i=[],a=null;for(let o=0;o<t;o++){let t=`${n.includes(`?`)?`&`:`?`}limit=${r}${a?`&cursor=${encodeURIComponent(a)}`:``}`,o=await e(n+t);if(i.push(...o.items),a=o.next_cursor,!a)break}return i}export{n as t};
