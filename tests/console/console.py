@@ -81,12 +81,34 @@ class Console:
         """Run with the keyboard and wait for the end."""
         if sql is not None:
             self.write(sql)
-        self.page.keyboard.press("ControlOrMeta+Enter")
-        self.wait_for_end()
+        self._run_by("ControlOrMeta+Enter")
 
-    def wait_for_end(self) -> None:
-        expect(self.page.locator(".results .status")).to_be_visible()
-        expect(self.page.locator(".results .status.running")).to_have_count(0)
+    def run_all(self) -> None:
+        """Run everything as one transaction, with the keyboard, and wait for the end."""
+        self._run_by("ControlOrMeta+Shift+Enter")
+
+    def _run_by(self, keys: str) -> None:
+        before = self._newest_result()
+        self.page.keyboard.press(keys)
+        self._wait_for_end(before)
+
+    def _newest_result(self) -> int:
+        """Return the number of the newest result that is there, or 0."""
+        numbers = "tabs => tabs.map(tab => Number(tab.dataset.tab))"
+        return max(self.results.evaluate_all(numbers), default=0)
+
+    def _wait_for_end(self, before: int = 0) -> None:
+        """Wait until a result is there that is newer than another, and nothing runs: the one before has ended, too."""
+        for _ in range(WAIT_MS // 50):
+            if self._newest_result() > before:
+                expect(self.page.locator('.results [role=tab][data-state="running"]')).to_have_count(0)
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError("nothing was begun")
+
+    @property
+    def results(self) -> Locator:
+        return self.page.get_by_role("tablist", name="Results").get_by_role("tab")
 
     @property
     def grid(self) -> Locator:

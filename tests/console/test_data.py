@@ -344,3 +344,30 @@ def test_a_row_that_cannot_be_imported_is_named_and_leaves_nothing(
     (tmp_path / "latin.csv").write_bytes("n,note\n1,Zürich\n".encode("latin-1"))
     page.get_by_label("CSV file").set_input_files(tmp_path / "latin.csv")
     expect(signed_in.alert.filter(has_text="The file is not UTF-8.")).to_be_visible()
+
+
+def test_types_of_any_name_are_imported(signed_in: Console, own: Organization, tmp_path: Path) -> None:
+    sql = own.control.sql()
+    hostile = "text) from pg_class -- "
+    sql("""create type "My Mood" as enum ('Ok', 'Sad')""")
+    sql(f"""create type "{hostile}" as enum ('q')""")
+    sql(f'create table feeling (id int, m "My Mood", z "{hostile}", b bit(3), c char(3), v varchar(3))')
+    page = signed_in.page
+    signed_in.command("Load the schema again")
+    page.evaluate("location.hash = '#/data?view=import'")
+    file = tmp_path / "feeling.csv"
+    file.write_text("id,m,z,b,c,v\n1,Ok,q,101,abc,abc\n2,Sad,,010,a,\n")
+    page.get_by_label("CSV file").set_input_files(file)
+    page.get_by_role("button", name="Import 2 rows").click()
+    expect(page.get_by_role("heading", name="feeling")).to_be_visible()
+    rows = sql.rows("select id, m::text, z::text, b, c::text, v from feeling order by id", row_mode="arrays")
+    assert rows == [[1, "Ok", "q", "101", "abc", "abc"], [2, "Sad", None, "010", "a", None]]
+    page.evaluate("location.hash = '#/data?view=import'")
+    file.write_text("id,m,z,b,c,v\n3,Ok,q,101,abc,abc\n4,Ok,q,101,abc,abcd\n5,Ok,q,101,abc,abc\n")
+    page.get_by_label("CSV file").set_input_files(file)
+    page.get_by_role("button", name="Import 3 rows").click()
+    expect(signed_in.alert).to_contain_text("Line 3: value too long for type character varying(3)")
+    file.write_text("id,m,z,b,c,v\n3,Ok,q,101,abc,abc\n4,Bad,q,101,abc,abc\n")
+    page.get_by_label("CSV file").set_input_files(file)
+    page.get_by_role("button", name="Import 2 rows").click()
+    expect(signed_in.alert).to_contain_text("Line 3, column m: invalid input value for enum")

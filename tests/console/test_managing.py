@@ -14,6 +14,15 @@ def test_databases_are_made_copied_renamed_protected_and_deleted(signed_in: Cons
     page = signed_in.page
     own.control.sql()("create table t as select 1 as n")
     signed_in.go("Databases")
+    page.get_by_role("button", name="New database").click()
+    page.get_by_label("Name", exact=True).fill("fresh")
+    page.keyboard.press("Enter")
+    fresh = page.get_by_role("row").filter(has_text="fresh")
+    expect(fresh).to_contain_text("active")
+    assert own.control.sql(database="fresh").value("select 1") == 1
+    own.control.delete("/v1/databases/fresh")
+    page.reload()
+    expect(fresh).to_have_count(0)
     page.get_by_role("button", name="Actions").click()
     page.get_by_role("menuitem", name="Copy as a new database").click()
     page.get_by_label("Name", exact=True).fill("copy")
@@ -74,6 +83,12 @@ def test_a_key_is_shown_once_rotated_and_revoked(signed_in: Console, own: Organi
     assert rotated != key
     own.control.with_token(key).refused(401, "unauthenticated", "GET", "/v1/organization")
     row.get_by_role("button", name="Actions").click()
+    page.get_by_role("menuitem", name="Rotate, the old one works for an hour").click()
+    expect(once.locator("code")).not_to_have_text(rotated)
+    for one in (rotated, once.locator("code").inner_text()):
+        assert own.control.sql(one).value("select 1") == 1
+    expect(row.get_by_role("cell").nth(6)).to_have_text(re.compile("now|ago"))
+    row.get_by_role("button", name="Actions").click()
     page.get_by_role("menuitem", name="Revoke").click()
     page.get_by_label("to confirm").fill("reports")
     page.get_by_role("button", name="Revoke the key").click()
@@ -99,6 +114,8 @@ def test_sessions_are_listed_and_ended_and_settings_are_shown(signed_in: Console
     signed_in.go("Settings")
     expect(signed_in.page.get_by_role("cell", name="statement_timeout_ms").first).to_be_visible()
     expect(signed_in.page.get_by_role("cell", name="30,000 ms").first).to_be_visible()
+    tier = signed_in.page.get_by_role("row").filter(has_text="tiers.free.requests_per_minute")
+    expect(tier).to_contain_text("200")
 
 
 def test_an_operator_makes_an_organization(console: Console, service: Service, operator: Control) -> None:

@@ -59,12 +59,13 @@ VIEWS = {
 
 
 OUT_OF_SIGHT = """[
+    ...[...document.querySelectorAll("main .table-wrap")].filter(one => one.scrollWidth > one.clientWidth),
     ...[...document.querySelectorAll("main td button")]
         .filter(one => one.getBoundingClientRect().right > 360),
     ...[...document.querySelectorAll("main td:first-child :is(bdi, time)")]
         .filter(one => one.getClientRects().length > 1),
 ].map(one => `${location.hash}: ${one.textContent}`)"""
-"""Buttons of rows that would have to be scrolled to, and names and times that are broken into lines."""
+"""Tables and buttons of rows that would have to be scrolled to, and names and times that are broken into lines."""
 
 
 @pytest.fixture(scope="module")
@@ -127,20 +128,23 @@ def test_axe_finds_nothing_serious_in_any_view_in_either_theme(themed: tuple[str
     assert {name: found for name, found in faults.items() if found} == {}
 
 
-def test_every_view_fits_a_screen_of_360_pixels(browser: Browser, service: Service, shop: Organization) -> None:
-    with open_console(browser, service, viewport={"width": 360, "height": 720}) as console:
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_view_fits_a_screen_of_360_pixels(
+    browser: Browser, service: Service, shop: Organization, theme: str
+) -> None:
+    with open_console(browser, service, viewport={"width": 360, "height": 720}, color_scheme=theme) as console:
         console.sign_in(shop.key)
         wide = []
         for name in VIEWS:
             _show(console, name)
-            console.picture(f"{name}-360")
+            console.picture(f"{name}-360-{theme}")
             if console.page.evaluate("document.documentElement.scrollWidth > 360"):
                 wide.append(name)
             wide += console.page.evaluate(OUT_OF_SIGHT)
         assert wide == []
         console.page.get_by_role("button", name="Menu").click()
         expect(console.page.get_by_role("link", name="Overview")).to_be_visible()
-        console.picture("menu-360")
+        console.picture(f"menu-360-{theme}")
 
 
 def test_the_first_minute_needs_no_mouse(console: Console, shop: Organization) -> None:
@@ -164,6 +168,34 @@ def test_the_first_minute_needs_no_mouse(console: Console, shop: Organization) -
     page.keyboard.press("Enter")
     expect(page.get_by_role("region", name="Staged edits")).to_contain_text("Renamed")
     page.get_by_role("button", name="Drop this edit").press("Enter")
+
+
+def test_arrows_move_among_tabs(console: Console, shop: Organization) -> None:
+    page = console.page
+    console.sign_in(shop.key, "#/connect")
+    ways = page.get_by_role("tablist", name="Ways to connect").get_by_role("tab")
+    ways.first.focus()
+    for keys, chosen, shown in (
+        ("ArrowRight", 1, "from tuplegate.client import Client"),
+        ("End", -1, "import sqlalchemy"),
+        ("ArrowRight", 0, "curl "),
+        ("ArrowLeft", -1, "import sqlalchemy"),
+        ("Home", 0, "curl "),
+    ):
+        page.keyboard.press(keys)
+        expect(ways.nth(chosen)).to_be_focused()
+        expect(ways.nth(chosen)).to_have_attribute("aria-selected", "true")
+        expect(page.get_by_role("tabpanel")).to_contain_text(shown)
+    # The others are no stops of the Tab key.
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("tab").locator(":focus")).to_have_count(0)
+    console.go("Query")
+    console.write("select 1; select 2")
+    console.run_all()
+    console.results.first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(console.results.last).to_be_focused()
+    expect(console.cell(0, 0)).to_have_text("2")
 
 
 def test_what_comes_while_a_slow_machine_draws_is_shown(console: Console, shop: Organization) -> None:

@@ -23,13 +23,14 @@ def _make_cities(own: Organization) -> None:
 def test_the_statement_at_the_cursor_the_selection_or_all_are_run(signed_in: Console) -> None:
     page = signed_in.page
     signed_in.write("create table t (n int);\ninsert into t values (1), (2);\nselect n as found from t;")
-    page.keyboard.press("ControlOrMeta+Shift+Enter")
-    signed_in.wait_for_end()
-    tabs = page.get_by_role("tablist", name="Results").get_by_role("tab")
+    signed_in.run_all()
+    tabs = signed_in.results
     expect(tabs).to_have_count(3)
-    expect(signed_in.status).to_contain_text("Committed in two phases")
-    tabs.nth(2).click()
+    # Of several results the first one with rows is shown.
+    expect(tabs.nth(2)).to_have_attribute("aria-selected", "true")
     expect(signed_in.cell(1, 0)).to_have_text("2")
+    tabs.first.click()
+    expect(signed_in.status).to_contain_text("Committed in two phases")
     signed_in.editor.click()
     page.keyboard.press("ControlOrMeta+End")
     signed_in.run()
@@ -46,10 +47,9 @@ def test_a_transaction_that_fails_applies_nothing_and_names_the_statement(
     signed_in: Console, own: Organization
 ) -> None:
     signed_in.write("create table kept (n int); insert into kept values (1); select 1 / 0")
-    signed_in.page.keyboard.press("ControlOrMeta+Shift+Enter")
-    signed_in.wait_for_end()
+    signed_in.run_all()
     expect(signed_in.alert).to_contain_text("division by zero")
-    signed_in.page.get_by_role("tablist", name="Results").get_by_role("tab").first.click()
+    signed_in.results.first.click()
     expect(signed_in.status).to_contain_text("Nothing was applied: statement 3 failed.")
     assert own.control.sql().value("select to_regclass('kept')") is None
 
@@ -108,6 +108,29 @@ def test_values_are_shown_by_their_kind(signed_in: Console) -> None:
     expect(signed_in.page.locator(".viewer")).to_have_count(0)
 
 
+def test_the_null_of_json_is_not_taken_for_null(signed_in: Console, own: Organization) -> None:
+    page, sql = signed_in.page, own.control.sql()
+    sql("create table doc (id int primary key, body jsonb)")
+    sql("insert into doc values (1, null), (2, 'null')")
+    signed_in.run("select id, body, null::text as word from doc order by id")
+    expect(signed_in.cell(1, 1)).to_have_text("NULL or null")
+    expect(signed_in.cell(1, 2)).to_have_text("NULL")
+    signed_in.cell(1, 1).dblclick()
+    expect(page.get_by_role("complementary", name="Value of body")).to_contain_text("IS NULL tells them apart")
+    signed_in.command("Load the schema again")
+    page.evaluate("location.hash = '#/data/public/doc'")
+    expect(signed_in.cell(0, 1)).to_have_text("NULL")
+    expect(signed_in.cell(1, 1)).to_have_text("null")
+    signed_in.edit(0, 1, "null")
+    expect(signed_in.staged).to_contain_text("set body = 'null' where id = 1 and body is null")
+    signed_in.cell(1, 1).click()
+    page.get_by_role("button", name="Delete the row").click()
+    expect(signed_in.staged).to_contain_text("where id = 2 and body::text = 'null'")
+    signed_in.staged.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("2 edits applied.")).to_be_visible()
+    assert sql.rows("select id, body is null from doc", row_mode="arrays") == [[1, False]]
+
+
 def test_json_is_shown_copied_saved_and_sent_with_every_digit(signed_in: Console, tmp_path: Path) -> None:
     page = signed_in.page
     doc = '{"b": 12345678901234567890, "a": [1.10, 1e400, {"deep": 0.12345678901234567890123}], "1": "\\u00e9\\"]"}'
@@ -139,9 +162,8 @@ def test_json_is_shown_copied_saved_and_sent_with_every_digit(signed_in: Console
     line = Path(download.value.path()).read_text("utf-8")
     assert line == f'{{"doc":{doc},"list":{shown[1]},"n":{shown[2]},"sent":{shown[3]}}}\n'
     signed_in.write("select 1; select '{\"n\": 12345678901234567890}'::jsonb as doc")
-    page.keyboard.press("ControlOrMeta+Shift+Enter")
-    signed_in.wait_for_end()
-    page.get_by_role("tablist", name="Results").get_by_role("tab").nth(1).click()
+    signed_in.run_all()
+    signed_in.results.nth(1).click()
     expect(signed_in.cell(0, 0)).to_have_text('{"n": 12345678901234567890}')
 
 
@@ -304,3 +326,72 @@ def test_on_a_slow_connection_rows_are_counted_as_they_come_and_can_be_cancelled
     page.get_by_role("button", name="Cancel").first.click()
     expect(signed_in.status).to_contain_text("Cancelled")
     expect(signed_in.cell(0, 0)).to_have_text("1")
+
+
+def test_a_text_that_goes_on_in_the_next_line_is_one(signed_in: Console) -> None:
+    page = signed_in.page
+    signed_in.write("select E'a' -- and\n  'b\\';c' as found; select 'd'\n'e;' as other")
+    page.keyboard.press("ControlOrMeta+Shift+F")
+    signed_in.run_all()
+    tabs = signed_in.results
+    expect(tabs).to_have_count(2)
+    expect(signed_in.cell(0, 0)).to_have_text("ab';c")
+    tabs.nth(1).click()
+    expect(signed_in.cell(0, 0)).to_have_text("de;")
+
+
+def test_dates_that_no_calendar_of_the_browser_has_are_shown_as_they_are(signed_in: Console) -> None:
+    signed_in.run(
+        "select 'infinity'::timestamptz, '-infinity'::date, '0044-03-15 BC'::date, '0044-03-15 10:00 BC'::timestamp, "
+        "'294276-12-31 23:59:59Z'::timestamptz, '10000-01-01'::date, '4713-01-01 BC'::timestamptz"
+    )
+    wanted = [
+        "infinity", "-infinity", "0044-03-15 BC", "0044-03-15T10:00:00 BC", "294276-12-31T23:59:59Z", "10000-01-01",
+        "4713-01-01T00:00:00+00 BC",
+    ]  # fmt: skip
+    signed_in.cell(0, 0).dblclick()
+    viewer = signed_in.page.locator(".viewer")
+    for column, text in enumerate(wanted):
+        signed_in.cell(0, column).click()
+        expect(signed_in.cell(0, column)).to_have_text(text)
+        expect(viewer.locator("pre")).to_have_text(text)
+        # Neither nonsense nor a moment of another age.
+        expect(viewer).not_to_contain_text("Invalid")
+        expect(viewer).not_to_contain_text("NaN")
+        expect(viewer).not_to_contain_text("ago")
+        expect(viewer).not_to_contain_text("zone")
+
+
+def test_sql_is_coloured_and_keywords_are_completed(signed_in: Console) -> None:
+    signed_in.write("select 'text' -- remark")
+    pieces = {"select": "", "'text'": "", "-- remark": ""}
+    for piece in pieces:
+        span = signed_in.editor.locator("span", has_text=piece).first
+        pieces[piece] = span.evaluate("one => getComputedStyle(one).color")
+    assert len(set(pieces.values())) == 3
+    signed_in.write("")
+    signed_in.page.keyboard.type("sele")
+    options = signed_in.page.locator(".cm-tooltip-autocomplete li")
+    expect(options.filter(has_text="select").first).to_be_visible()
+    signed_in.page.keyboard.press("Escape")
+
+
+def test_an_error_has_its_detail_and_a_result_that_is_kept_stays(signed_in: Console, own: Organization) -> None:
+    _make_cities(own)
+    page = signed_in.page
+    signed_in.run("select 'kept' as word")
+    page.get_by_role("button", name="Keep", exact=True).click()
+    own.control.sql()("create unique index on city (name)")
+    signed_in.editor.click()
+    signed_in.run("insert into city (id, name) values (99, 'Oslo')")
+    expect(signed_in.alert).to_contain_text("duplicate key value")
+    expect(signed_in.alert).to_contain_text("Key (name)=(Oslo) already exists.")
+    expect(signed_in.results).to_have_count(2)
+    signed_in.results.first.click()
+    expect(signed_in.cell(0, 0)).to_have_text("kept")
+    signed_in.write("select * from city where id = 1")
+    page.get_by_role("button", name="Explain").click()
+    page.get_by_role("menuitem", name="Explain", exact=True).click()
+    tree = page.get_by_role("tree", name="Plan")
+    expect(tree).to_contain_text("rows")
+    expect(tree).not_to_contain_text("actual")

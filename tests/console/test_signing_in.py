@@ -2,6 +2,7 @@
 
 import json
 
+import httpx
 from playwright.sync_api import Browser, expect
 
 from tests.console.console import Console, open_console
@@ -21,12 +22,22 @@ def test_a_key_is_exchanged_for_a_session_and_kept_nowhere(console: Console, own
 def test_the_first_view_takes_at_most_300_kilobytes(console: Console, own: Organization) -> None:
     console.sign_in(own.key)
     expect(console.editor).to_be_visible()
-    sizes = console.page.evaluate(
-        "performance.getEntriesByType('resource').filter(one => one.name.includes('/console/'))"
-        ".map(one => [one.name, one.encodedBodySize])"
+    loaded = console.page.evaluate(
+        "performance.getEntriesByType('resource').map(one => new URL(one.name).pathname)"
+        ".filter(path => /^.console.*[.](js|css|svg)$/.test(path))"
     )
-    assert len(sizes) > 3
-    assert 0 < sum(size for _, size in sizes) < 300_000, sizes
+    assert len(loaded) > 3
+    # The browser takes Brotli, which is smaller; what is promised is gzip.
+    sizes = {path: _measure_gzipped(console, path) for path in {*loaded, "/console/"}}
+    print(f"{sum(sizes.values()):,} bytes")
+    assert sum(sizes.values()) < 300_000, sizes
+
+
+def _measure_gzipped(console: Console, path: str) -> int:
+    """Return how many bytes a file has as gzip."""
+    answer = httpx.get(console.service.control_url + path, headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["content-encoding"] == "gzip"
+    return int(answer.headers["content-length"])
 
 
 def test_a_page_that_is_loaded_again_is_still_signed_in(signed_in: Console) -> None:

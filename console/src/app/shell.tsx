@@ -1,6 +1,6 @@
 /** The frame of all pages: navigation, the chosen database, and what lies over the page. */
 import type { ComponentType } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { asFailure, getConfig, makeFailure } from "../api/http";
 import { session } from "../api/session";
 import type { Scope } from "../api/types";
@@ -278,7 +278,8 @@ function makeCommands(): Command[] {
 const GOES: Record<string, string> = { q: "query", d: "data", o: "overview", c: "connect", k: "keys", b: "databases" };
 
 function useKeys(): void {
-  useEffect(() => {
+  // Before the page is drawn: keys that are pressed as soon as it is seen must not be lost.
+  useLayoutEffect(() => {
     let isGoing = false;
     const onKeyDown = (event: KeyboardEvent) => {
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {

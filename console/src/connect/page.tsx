@@ -10,6 +10,7 @@ import { useWork } from "../parts/dialog";
 import { CodeBlock, CopyButton } from "../parts/show";
 import { FailureBox } from "../parts/states";
 import { useStore } from "../parts/store";
+import { TabList } from "../parts/tabs";
 import { listSnippets } from "./snippets";
 
 export function ConnectPage() {
@@ -31,20 +32,7 @@ export function ConnectPage() {
         <span class="faint">Address</span> <code>{url}</code> <CopyButton text={url} label="Copy the address" />
       </div>
       <NewKey />
-      <div class="tab-list connect-tabs" role="tablist" aria-label="Ways to connect">
-        {snippets.map((one) => (
-          <button
-            type="button"
-            role="tab"
-            class="small"
-            aria-selected={one === snippet}
-            key={one.id}
-            onClick={() => setId(one.id)}
-          >
-            {one.title}
-          </button>
-        ))}
-      </div>
+      <TabList label="Ways to connect" isSmall tabs={snippets} chosen={snippet.id} onChoose={setId} />
       <div role="tabpanel" aria-label={snippet.title} class="form">
         <p>{snippet.about}</p>
         <CodeBlock code={snippet.code} label={`${snippet.title} code`} />

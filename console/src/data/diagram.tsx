@@ -72,6 +72,8 @@ function weigh(column: Table["columns"][number], inKeys: Set<string>): number {
   return column.primary_key ? 2 : inKeys.has(column.name) ? 1 : 0;
 }
 
+const SMALLEST = 0.7;
+
 export function Diagram() {
   const known = useStore(schema)!;
   const boxes = useMemo(() => layOut(known), [known]);
@@ -94,7 +96,7 @@ export function Diagram() {
         </span>
       </div>
       <div class="diagram" tabIndex={0} role="group" aria-label="Tables and foreign keys">
-        <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`}>
+        <svg style={fit(width)} viewBox={`0 0 ${width} ${height}`}>
           {known.foreignKeys.map((key) => (
             <Link key={key.schema + key.table + key.name} foreign={key} boxes={boxes} />
           ))}
@@ -105,6 +107,11 @@ export function Diagram() {
       </div>
     </div>
   );
+}
+
+/** As wide as the page, but neither larger than it is drawn nor too small to read. */
+function fit(width: number): { width: string } {
+  return { width: `max(min(100%, ${width}px), ${Math.round(width * SMALLEST)}px)` };
 }
 
 function TableBox({ box }: { box: Box }) {

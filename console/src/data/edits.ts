@@ -8,13 +8,14 @@ import type { Value } from "../api/types";
 import { keepUnsent } from "../app/unsent";
 import { Store } from "../parts/store";
 import { quoteIdentifier, quoteTable } from "../sql/quote";
-import type { Column, Table } from "../sql/schema";
-import { castFor, cellExpression, isUnchanged, keyOf, literalFor } from "./pages";
+import { type Column, isLax, type Table } from "../sql/schema";
+import { castFor, cellExpression, digestOf, digestsExpression, isUnchanged, keyOf, literalFor } from "./pages";
 
 export interface Change {
+  /** The value that was seen, which may be cut. */
   old: string | null;
-  /** Whether `old` is the whole value, not one that was cut for the grid. */
-  isWhole: boolean;
+  /** The digest of the whole of that value, where it is long. */
+  digest: string | null;
   value: string | null;
 }
 
@@ -23,13 +24,15 @@ export type Named = Record<string, string | null>;
 
 export type Edit =
   | { kind: "update"; id: string; key: Named; changes: Record<string, Change> }
-  | { kind: "delete"; id: string; key: Named; row: Named }
+  | { kind: "delete"; id: string; key: Named; row: Named; digests: Named }
   | { kind: "insert"; id: string; values: Named };
 
 export interface Conflict {
   id: string;
   /** The row as it is now; null where it is gone. */
   current: Named | null;
+  /** Digests of its long values. */
+  digests: Named;
 }
 
 /** Edits whose commit was sent. As long as this is kept, what became of it is not known. */
@@ -99,12 +102,12 @@ export function stageChange(edits: Edits, key: Named, column: string, change: Ch
   });
 }
 
-export function stageDelete(edits: Edits, key: Named, row: Named): void {
+export function stageDelete(edits: Edits, key: Named, row: Named, digests: Named): void {
   const id = idOf(key);
   edits.update((all) => {
     const rest = all.filter((edit) => edit.id !== id);
     const isDeleted = all.some((edit) => edit.id === id && edit.kind === "delete");
-    return isDeleted ? rest : [...rest, { kind: "delete", id, key, row }];
+    return isDeleted ? rest : [...rest, { kind: "delete", id, key, row, digests }];
   });
 }
 
@@ -122,6 +125,8 @@ export function writeEdit(table: Table, edit: Edit): string {
   // A column may be gone since: the engine says so when the edit is applied.
   const columnOf = (wanted: string) => table.columns.find((column) => column.name === wanted) ?? asText(wanted);
   const literal = (column: string, value: string | null) => literalFor(columnOf(column), value);
+  const unchanged = (column: string, old: string | null, digest: string | null) =>
+    isUnchanged(columnOf(column), old, digest, isLax(table, column));
   if (edit.kind === "insert") {
     const columns = Object.keys(edit.values);
     if (columns.length === 0) return `insert into ${name} default values`;
@@ -130,13 +135,13 @@ export function writeEdit(table: Table, edit: Edit): string {
   const where = Object.entries(edit.key).map(([one, value]) => `${quoteIdentifier(one)} = ${literal(one, value)}`);
   if (edit.kind === "delete") {
     const same = Object.entries(edit.row).flatMap(([one, value]) =>
-      one in edit.key ? [] : [isUnchanged(columnOf(one), value, false)],
+      one in edit.key ? [] : [unchanged(one, value, edit.digests[one] ?? null)],
     );
     return `delete from ${name} where ${[...where, ...same].join(" and ")}`;
   }
   const changes = Object.entries(edit.changes);
   const sets = changes.map(([column, change]) => `${quoteIdentifier(column)} = ${literal(column, change.value)}`);
-  const same = changes.map(([column, change]) => isUnchanged(columnOf(column), change.old, change.isWhole));
+  const same = changes.map(([column, change]) => unchanged(column, change.old, change.digest));
   return `update ${name} set ${sets.join(", ")} where ${[...where, ...same].join(" and ")}`;
 }
 
@@ -146,15 +151,15 @@ function asText(name: string): Column {
 
 /** Take what is in the row now as the value that was edited. */
 export function rebase(edits: Edits, conflict: Conflict): void {
-  const { current } = conflict;
+  const { current, digests } = conflict;
   if (!current) return;
   edits.update((all) =>
     all.map((edit) => {
       if (edit.id !== conflict.id) return edit;
-      if (edit.kind === "delete") return { ...edit, row: current };
+      if (edit.kind === "delete") return { ...edit, row: current, digests };
       if (edit.kind !== "update") return edit;
       const changes = Object.entries(edit.changes).map(
-        ([name, change]) => [name, { ...change, old: current[name] ?? null, isWhole: false }] as const,
+        ([name, change]) => [name, { ...change, old: current[name] ?? null, digest: digests[name] ?? null }] as const,
       );
       return { ...edit, changes: Object.fromEntries(changes) };
     }),
@@ -173,7 +178,7 @@ function removeApplied(edits: Edits, applied: Edit[]): void {
       const changes = Object.entries(edit.changes).flatMap(([name, change]) => {
         const before = done.changes[name];
         if (!before) return [[name, change] as const];
-        return before.value === change.value ? [] : [[name, { ...change, old: before.value, isWhole: true }] as const];
+        return before.value === change.value ? [] : [[name, { ...change, old: before.value, digest: null }] as const];
       });
       return changes.length ? [{ ...edit, changes: Object.fromEntries(changes) }] : [];
     }),
@@ -243,7 +248,7 @@ async function applyEdits(
       });
       if (answer.affected_rows === 1) continue;
       if (edit.kind === "insert") throw makeSwallowed();
-      throw new ConflictFailure({ id: edit.id, current: await readCurrent(opened, table, edit.key) });
+      throw new ConflictFailure({ id: edit.id, ...(await readCurrent(opened, table, edit.key)) });
     }
     isOpen = false;
     onCommit(opened.id);
@@ -271,16 +276,22 @@ function nameEdit(failure: Failure, at: number, count: number): Failure {
   return new Failure(failure.status, { ...failure.body, message }, failure.requestId);
 }
 
-async function readCurrent(opened: OpenTransaction, table: Table, key: Named): Promise<Named | null> {
-  const expressions = table.columns.map((column) => cellExpression(column));
+async function readCurrent(opened: OpenTransaction, table: Table, key: Named): Promise<Omit<Conflict, "id">> {
+  const expressions = [...table.columns.map((column) => cellExpression(column)), digestsExpression(table)];
   const { rows } = await opened.query({ sql: rowByKey(table, expressions), params: valuesOf(table, key) });
   const row = rows[0];
-  return row ? nameValues(table, row) : null;
+  return { current: row ? nameValues(table, row) : null, digests: row ? nameDigests(table, row) : {} };
 }
 
 /** Return the values of a row by the names of their columns. */
 export function nameValues(table: Table, row: Value[]): Named {
   return Object.fromEntries(table.columns.map(({ name }, at) => [name, (row[at] ?? null) as string | null]));
+}
+
+/** Return the digests of a row's long values, which stand behind its values. */
+export function nameDigests(table: Table, row: Value[]): Named {
+  const digests = (row[table.columns.length] ?? []) as (string | null)[];
+  return Object.fromEntries(table.columns.flatMap(({ name }, at) => (digests[at] ? [[name, digests[at]]] : [])));
 }
 
 function valuesOf(table: Table, key: Named): (string | null)[] {
@@ -292,10 +303,17 @@ function rowByKey(table: Table, expressions: string[]): string {
   return `select ${expressions.join(", ")} from ${quoteTable(table.schema, table.name)} as t where ${where.join(" and ")}`;
 }
 
-/** Read the whole of a value that was cut for the grid. */
-export async function readWhole(table: Table, key: Named, column: string, database: string | null): Promise<Value> {
-  const sql = rowByKey(table, [`${quoteIdentifier(column)}::text`]);
-  const answer = await querySmall(sql, valuesOf(table, key), database);
-  if (!answer.rows[0]) throw makeFailure("row_gone", "The row is gone.", "Load the page again.");
-  return answer.rows[0][0] ?? null;
+/** Read the whole of a value that was cut for the grid, and its digest. */
+export async function readWhole(
+  table: Table,
+  key: Named,
+  column: string,
+  database: string | null,
+): Promise<{ value: string | null; digest: string | null }> {
+  const name = quoteIdentifier(column);
+  const sql = rowByKey(table, [`${name}::text`, digestOf(name)]);
+  const { rows } = await querySmall(sql, valuesOf(table, key), database);
+  if (!rows[0]) throw makeFailure("row_gone", "The row is gone.", "Load the page again.");
+  const [value, digest] = rows[0] as (string | null)[];
+  return { value: value ?? null, digest: digest ?? null };
 }

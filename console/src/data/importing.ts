@@ -28,14 +28,25 @@ export interface Import {
 
 interface Used {
   name: string;
+  /** As SQL writes it. */
   type: string;
   /** Its place in the file. */
   at: number;
 }
 
-function listUsed({ targets, existing }: Import): Used[] {
-  const typeOf = ({ name, type }: Target) => existing?.columns.find((column) => column.name === name)?.type ?? type;
-  return targets.flatMap((target, at) => (target.isUsed ? [{ name: target.name, type: typeOf(target), at }] : []));
+/** Columns with their types as SQL writes them. Without a length: a cast to one would cut what is too long. */
+const COLUMN_TYPES = `
+select attname::text, format_type(atttypid, -1) from pg_attribute
+where attrelid = $1::text::regclass and attnum > 0 and not attisdropped`;
+
+async function listUsed(opened: OpenTransaction, { targets, existing }: Import): Promise<Used[]> {
+  const types = new Map<string, string>();
+  if (existing) {
+    const table = quoteTable(existing.schema, existing.name);
+    const { rows } = await opened.query({ sql: COLUMN_TYPES, params: [table] });
+    for (const [name, type] of rows) types.set(String(name), String(type));
+  }
+  return targets.flatMap(({ name, type, isUsed }, at) => (isUsed ? [{ name, type: types.get(name) ?? type, at }] : []));
 }
 
 /** Find the table that a name means: one of `public`, or one with its schema before it. */
@@ -86,13 +97,13 @@ export async function importRows(given: Import, tellDone: (done: number) => void
   const sent = sentImport();
   const { rows } = given.csv;
   const { existing } = given;
-  const used = listUsed(given);
   const table = quoteTable(existing?.schema ?? "public", existing?.name ?? given.name);
   const what = `${plural(rows.length, "row")} ${rows.length === 1 ? "was" : "were"} imported into ${nameTarget(existing, given.name)}`;
   const opened = await OpenTransaction.begin(database.value, { timeout_ms: 3_600_000, idle_timeout_ms: 60_000 });
-  const sender = new Sender(opened, given.csv, used, writeInsert(table, used));
   let isOpen = true;
   try {
+    const used = await listUsed(opened, given);
+    const sender = new Sender(opened, given.csv, used, writeInsert(table, used));
     if (!existing)
       await opened.query({
         sql: `create table ${table} (${used.map(({ name, type }) => `${quoteIdentifier(name)} ${type}`).join(", ")})`,

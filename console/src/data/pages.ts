@@ -47,7 +47,21 @@ const SHORT = new Set([
   "money",
   "inet",
 ]);
-const COMPARABLE = new Set([...SHORT, "numeric", "text", "varchar", "citext"]);
+/** Types of which two equal values are written the same. */
+const EXACT = new Set([
+  "int2",
+  "int4",
+  "int8",
+  "oid",
+  "bool",
+  "date",
+  "timestamp",
+  "timestamptz",
+  "time",
+  "uuid",
+  "text",
+  "varchar",
+]);
 
 export function keyOf(table: Table): string[] {
   return table.columns.filter((column) => column.primary_key).map((column) => column.name);
@@ -68,6 +82,21 @@ function ofTable(name: string): string {
 /** A value of a key is never cut: rows are told apart by it. */
 export function cellExpression(column: Column, name = ofTable(column.name)): string {
   return SHORT.has(column.type) || column.primary_key ? `${name}::text` : `left(${name}::text, ${CUT_LENGTH + 1})`;
+}
+
+/** The digests of a row's long values, as an array by the places of the columns: null where a value is short. */
+export function digestsExpression(table: Table): string {
+  const digests = table.columns.map((column) => {
+    if (SHORT.has(column.type) || column.primary_key) return "null";
+    const name = ofTable(column.name);
+    return `case when octet_length(${name}::text) > ${CUT_LENGTH} then ${digestOf(name)} end`;
+  });
+  return `array[${digests.join(", ")}]::text[]`;
+}
+
+/** A digest of the whole of a value. */
+export function digestOf(name: string): string {
+  return `sha256(convert_to(${name}::text, 'UTF8'))::text`;
 }
 
 /** A parameter that holds a value of a column as its text: one of JSON would be taken for a JSON string otherwise. */
@@ -96,6 +125,7 @@ export function buildPage(table: Table, filters: FilterRule[], order: Order | nu
   }
   const columns = table.columns.map((column) => cellExpression(column));
   if (paging === "ctid") columns.push("t.ctid::text");
+  if (paging === "key") columns.push(digestsExpression(table));
   const lines = [`select ${columns.join(", ")}`, `from ${quoteTable(table.schema, table.name)} as t`];
   if (conditions.length) lines.push(`where ${conditions.join(" and ")}`);
   const orders = buildOrder(key, order, isBack);
@@ -153,13 +183,14 @@ export function literalFor(column: Column, value: string | null): string {
   return quoteLiteral(value);
 }
 
-/** The condition that a column still has the value that was shown. */
-export function isUnchanged(column: Column, old: string | null, isWhole: boolean): string {
+/** The condition that a column still has the value that was seen, to the letter. A long one is known by its digest. */
+export function isUnchanged(column: Column, old: string | null, digest: string | null, isLax: boolean): string {
   const name = quoteIdentifier(column.name);
   if (old === null) return `${name} is null`;
-  if (COMPARABLE.has(column.type) && old.length <= CUT_LENGTH) return `${name} = ${literalFor(column, old)}`;
-  const expression = isWhole ? `${name}::text` : cellExpression(column, name);
-  return `${expression} = ${quoteLiteral(old)}`;
+  if (digest !== null) return `${digestOf(name)} = ${quoteLiteral(digest)}`;
+  if (isLax) return `${name}::text = ${quoteLiteral(old)} collate "C"`;
+  if (EXACT.has(column.type)) return `${name} = ${literalFor(column, old)}`;
+  return `${name}::text = ${quoteLiteral(old)}`;
 }
 
 export function isCut(value: Value): boolean {

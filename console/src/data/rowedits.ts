@@ -8,7 +8,7 @@ import type { Place } from "../grid/grid";
 import { useStore } from "../parts/store";
 import type { Table } from "../sql/schema";
 import { isParent } from "../sql/schema";
-import { editsOf, idOf, type Named, nameValues, readWhole, stageChange, stageDelete } from "./edits";
+import { editsOf, idOf, type Named, nameDigests, nameValues, readWhole, stageChange, stageDelete } from "./edits";
 import { isCut, keyOf } from "./pages";
 
 /** A cell that is being edited: of the row with that key, wherever it is shown. */
@@ -18,7 +18,7 @@ export interface Editing {
   /** The value that the editor begins with. */
   value: string | null;
   old: string | null;
-  isWhole: boolean;
+  digest: string | null;
 }
 
 /** What can be done with the rows that are shown, and what is staged for them. */
@@ -52,17 +52,18 @@ export function useRowEdits(table: Table, rows: Row[]) {
     const key = keyAt(row);
     const staged = changeAt(row, column);
     if (staged) {
-      setEditing({ key, column, value: staged.value, old: staged.old, isWhole: staged.isWhole });
+      setEditing({ key, column, ...staged });
       return;
     }
     const value = shownAt(row, column);
     if (!isCut(value)) {
-      setEditing({ key, column, value, old: value, isWhole: false });
+      const digest = nameDigests(table, rows[row] ?? [])[table.columns[column]!.name] ?? null;
+      setEditing({ key, column, value, old: value, digest });
       return;
     }
     try {
-      const whole = (await readWhole(table, key, table.columns[column]!.name, from)) as string | null;
-      setEditing({ key, column, value: whole, old: whole, isWhole: true });
+      const { value: whole, digest } = await readWhole(table, key, table.columns[column]!.name, from);
+      setEditing({ key, column, value: whole, old: whole, digest });
     } catch (error) {
       setFailure(asFailure(error));
     }
@@ -70,10 +71,10 @@ export function useRowEdits(table: Table, rows: Row[]) {
   const close = (one: Editing) => setEditing((now) => (now === one ? null : now));
   const stage = (one: Editing, value: string | null) => {
     close(one);
-    const { old, isWhole } = one;
-    stageChange(edits, one.key, table.columns[one.column]!.name, { old, isWhole, value });
+    const { old, digest } = one;
+    stageChange(edits, one.key, table.columns[one.column]!.name, { old, digest, value });
   };
-  const remove = (row: number) => stageDelete(edits, keyAt(row), rowAt(row));
+  const remove = (row: number) => stageDelete(edits, keyAt(row), rowAt(row), nameDigests(table, rows[row] ?? []));
   return {
     edits,
     editing,

@@ -123,17 +123,26 @@ interface PagerProps {
 function Pager({ count, number, hasNext, hasBefore, isLoading, onNext, onBefore, onReload }: PagerProps) {
   return (
     <div class="toolbar pager">
-      <button type="button" class="small" disabled={!hasBefore || isLoading} onClick={onBefore}>
-        Page before
+      <button
+        type="button"
+        class="small"
+        aria-label="Page before"
+        disabled={!hasBefore || isLoading}
+        onClick={onBefore}
+      >
+        <span class="wide-only">Page before</span>
+        <span class="narrow-only">before</span>
       </button>
       <span role="status">
         Page {number}, {plural(count, "row")}
       </span>
-      <button type="button" class="small" disabled={!hasNext || isLoading} onClick={onNext}>
-        Next page
+      <button type="button" class="small" aria-label="Next page" disabled={!hasNext || isLoading} onClick={onNext}>
+        <span class="wide-only">Next page</span>
+        <span class="narrow-only">Next</span>
       </button>
-      <button type="button" class="small quiet" onClick={onReload}>
-        Load again
+      <button type="button" class="small quiet" aria-label="Load again" onClick={onReload}>
+        <span class="wide-only">Load again</span>
+        <span class="narrow-only">⟳</span>
       </button>
     </div>
   );
@@ -301,7 +310,7 @@ function TableViewer({
     setWhole(value);
     if (isCut(value) && Object.keys(rowKey).length) {
       readWhole(table, rowKey, column.name, from).then(
-        (read) => setWhole(read as string | null),
+        (read) => setWhole(read.value),
         (error: unknown) => tell(asFailure(error).message, "failed"),
       );
     }

@@ -17,11 +17,14 @@ import {
   dropEdit,
   type Edit,
   type Edits,
-  type Named,
   rebase,
   settleSent,
   writeEdit,
 } from "./edits";
+import { CUT_LENGTH } from "./pages";
+
+/** Longer values are cut where they are compared. */
+const SHOWN_LENGTH = 200;
 
 export function Staged({ table, edits, onApplied }: { table: Table; edits: Edits; onApplied: () => void }) {
   useStore(edits.store);
@@ -153,12 +156,36 @@ interface ConflictProps {
   onSettle: (keep: boolean) => void;
 }
 
+interface Compared {
+  name: string;
+  old: string | null;
+  now: string | null;
+  /** Whether only the part has changed that is cut off. */
+  isHidden: boolean;
+  own?: string | null;
+}
+
 /** Return the values that an edit is about: those it changes, or those of a row to delete that are not as they were. */
-function compare(edit: Edit | undefined, current: Named): { name: string; old: string | null; own?: string | null }[] {
+function compare(edit: Edit | undefined, { current, digests }: Conflict): Compared[] {
+  const compareOne = (name: string, old: string | null, digest: string | null): Compared => {
+    const now = current?.[name] ?? null;
+    const isAlike = old?.slice(0, CUT_LENGTH) === now?.slice(0, CUT_LENGTH);
+    return { name, old, now, isHidden: isAlike && digest !== (digests[name] ?? null) };
+  };
   if (edit?.kind === "update")
-    return Object.entries(edit.changes).map(([name, { old, value }]) => ({ name, old, own: value }));
+    return Object.entries(edit.changes).map(([name, { old, digest, value }]) => ({
+      ...compareOne(name, old, digest),
+      own: value,
+    }));
   if (edit?.kind !== "delete") return [];
-  return Object.entries(edit.row).flatMap(([name, old]) => (current[name] === old ? [] : [{ name, old }]));
+  return Object.entries(edit.row)
+    .map(([name, old]) => compareOne(name, old, edit.digests[name] ?? null))
+    .filter(({ old, now, isHidden }) => old !== now || isHidden);
+}
+
+function Part({ of: value }: { of: string | null }) {
+  if (value === null) return <code>NULL</code>;
+  return <code>{value.length > SHOWN_LENGTH ? `${value.slice(0, SHOWN_LENGTH)}…` : value}</code>;
 }
 
 function ConflictBox({ conflict, edit, onSettle }: ConflictProps) {
@@ -167,12 +194,19 @@ function ConflictBox({ conflict, edit, onSettle }: ConflictProps) {
     <div class="conflict">
       {current && (
         <ul>
-          {compare(edit, current).map(({ name, old, own }) => (
+          {compare(edit, conflict).map(({ name, old, now, isHidden, own }) => (
             <li key={name}>
-              <b>{name}</b>: you saw <code>{old ?? "NULL"}</code>, it is now <code>{current[name] ?? "NULL"}</code>
+              <b>{name}</b>:{" "}
+              {isHidden ? (
+                "it has changed behind the part that is shown"
+              ) : (
+                <>
+                  you saw <Part of={old} />, it is now <Part of={now} />
+                </>
+              )}
               {own !== undefined && (
                 <>
-                  , yours is <code>{own ?? "NULL"}</code>
+                  , yours is <Part of={own} />
                 </>
               )}
             </li>

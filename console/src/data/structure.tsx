@@ -4,6 +4,7 @@ import { database } from "../app/database";
 import { formatRoute } from "../app/router";
 import { CodeBlock, formatBytes } from "../parts/show";
 import { Shown, useLoaded } from "../parts/states";
+import { ListTable } from "../parts/table";
 import { useStore } from "../parts/store";
 import { quoteIdentifier, quoteTable } from "../sql/quote";
 import { schema, type Table } from "../sql/schema";
@@ -95,28 +96,17 @@ function Section({ title, head, rows }: { title: string; head: string[]; rows: s
   return (
     <section>
       <h2>{title}</h2>
-      <div class="table-wrap">
-        <table class="list">
-          <thead>
-            <tr>
-              {head.map((name, at) => (
-                <th key={at}>{name || <span class="hidden">Properties</span>}</th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map((row) => (
-              <tr key={row[0]}>
-                {row.map((text, at) => (
-                  <td key={at} class={at === 0 || at === row.length - 1 || at === 1 ? "mono" : ""}>
-                    <bdi>{text}</bdi>
-                  </td>
-                ))}
-              </tr>
+      <ListTable head={head} unnamed="Properties">
+        {rows.map((row) => (
+          <tr key={row[0]}>
+            {row.map((text, at) => (
+              <td key={at} class={at === 0 || at === row.length - 1 || at === 1 ? "mono" : ""}>
+                <bdi>{text}</bdi>
+              </td>
             ))}
-          </tbody>
-        </table>
-      </div>
+          </tr>
+        ))}
+      </ListTable>
     </section>
   );
 }

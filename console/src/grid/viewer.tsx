@@ -14,10 +14,12 @@ interface ViewerProps {
   value: Value;
   name: string;
   type: string;
+  /** What to say of a NULL, where it is not certain that it is one. */
+  nullText?: string;
   onClose: () => void;
 }
 
-export function Viewer({ value, name, type, onClose }: ViewerProps) {
+export function Viewer({ value, name, type, nullText, onClose }: ViewerProps) {
   const text = valueText(value);
   return (
     <aside class="viewer" aria-label={`Value of ${name}`}>
@@ -30,7 +32,7 @@ export function Viewer({ value, name, type, onClose }: ViewerProps) {
           ×
         </button>
       </header>
-      <p class="faint">{describeValue(value, type)}</p>
+      <p class="faint">{value === null && nullText ? nullText : describeValue(value, type)}</p>
       <div class="viewer-value" tabIndex={0}>
         <ValueBody value={value} type={type} />
       </div>

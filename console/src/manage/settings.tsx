@@ -13,8 +13,15 @@ function describe(name: string, value: unknown): string {
     if (/bytes/.test(name)) return `${formatBytes(value)} (${formatCount(value)})`;
     return `${formatCount(value)}${/_ms/.test(name) ? " ms" : /_s$|seconds/.test(name) ? " s" : ""}`;
   }
-  if (name === "rate") return describeRate(value as OwnOrganization["limits"]["rate"]);
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
+  return name === "rate" ? describeRate(value as OwnOrganization["limits"]["rate"]) : String(value);
+}
+
+/** Return settings with those that are made of others taken apart. */
+function flatten(values: object, prefix = ""): [string, unknown][] {
+  return Object.entries(values).flatMap(([name, value]: [string, unknown]): [string, unknown][] => {
+    const isGroup = typeof value === "object" && value !== null && name !== "rate";
+    return isGroup ? flatten(value, `${prefix}${name}.`) : [[prefix + name, value]];
+  });
 }
 
 function describeRate({ requests, window_seconds: seconds }: OwnOrganization["limits"]["rate"]): string {
@@ -59,9 +66,9 @@ export function SettingsPage() {
 function SettingTable({ values }: { values: Record<string, unknown> }) {
   return (
     <ListTable head={["Setting", "Value"]}>
-      {Object.entries(values).map(([name, value]) => (
+      {flatten(values).map(([name, value]) => (
         <tr key={name}>
-          <td class="mono">{name}</td>
+          <td class="mono any-break">{name}</td>
           <td class="mono">{describe(name, value)}</td>
         </tr>
       ))}

@@ -1,5 +1,6 @@
 /** The tabs of the editor. */
 import { useStore } from "../parts/store";
+import { TabList } from "../parts/tabs";
 import { addDraft, chosenDraft, closeDraft, drafts } from "./drafts";
 import { UndoBar, offerUndo } from "../parts/undo";
 
@@ -13,20 +14,12 @@ export function DraftTabs() {
   };
   return (
     <div class="tabs draft-tabs">
-      <div class="tab-list" role="tablist" aria-label="Queries">
-        {all.map((one) => (
-          <button
-            type="button"
-            role="tab"
-            class="tab"
-            key={one.id}
-            aria-selected={one.id === chosen}
-            onClick={() => chosenDraft.set(one.id)}
-          >
-            {one.name}
-          </button>
-        ))}
-      </div>
+      <TabList
+        label="Queries"
+        tabs={all.map(({ id, name }) => ({ id, title: name }))}
+        chosen={chosen}
+        onChoose={(id) => chosenDraft.set(id)}
+      />
       <button type="button" class="quiet small" aria-label="New query" onClick={addDraft}>
         +
       </button>

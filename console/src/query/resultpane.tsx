@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { FailureBox, Empty } from "../parts/states";
 import { formatCount, formatMicros, plural } from "../parts/show";
 import { useStore } from "../parts/store";
+import { TabList } from "../parts/tabs";
 import { PlanTree } from "./plantree";
 import { cancelRunning, chosenResult, closeResult, pinResult, type Result, results } from "./results";
 import { RowsPane } from "./rowspane";
@@ -26,27 +27,17 @@ export function ResultPane() {
   return (
     <section class="results" aria-label="Results">
       <div class="tabs">
-        <div class="tab-list" role="tablist" aria-label="Results">
-          {all.map((one) => (
-            <button
-              type="button"
-              role="tab"
-              class="tab"
-              key={one.id}
-              data-state={one.state}
-              aria-selected={one === result}
-              title={one.sql.slice(0, 500)}
-              onClick={() => chosenResult.set(one.id)}
-            >
-              {one.isPinned && (
-                <span aria-label="kept" role="img">
-                  ◆
-                </span>
-              )}{" "}
-              {one.title}
-            </button>
-          ))}
-        </div>
+        <TabList
+          label="Results"
+          tabs={all.map((one) => ({
+            id: one.id,
+            title: <ResultTitle of={one} />,
+            hint: one.sql.slice(0, 500),
+            state: one.state,
+          }))}
+          chosen={result.id}
+          onChoose={(id) => chosenResult.set(id)}
+        />
         <button
           type="button"
           class="quiet small"
@@ -65,6 +56,19 @@ export function ResultPane() {
         <Body result={result} />
       </div>
     </section>
+  );
+}
+
+function ResultTitle({ of: result }: { of: Result }) {
+  return (
+    <>
+      {result.isPinned && (
+        <span aria-label="kept" role="img">
+          ◆
+        </span>
+      )}{" "}
+      {result.title}
+    </>
   );
 }
 

@@ -179,7 +179,14 @@ export function runTogether(statements: Statement[]): Promise<Failure | null> {
       result.remark =
         COMMITS[answer.commit] + (one.truncated ? " Rows were cut: run the statement alone to get all." : "");
     });
+    chooseRows(all);
   });
+}
+
+/** Choose the first result that has rows, unless the reader has chosen another meanwhile. */
+function chooseRows(made: Result[]): void {
+  const withRows = made.find((result) => result.rows);
+  if (withRows && chosenResult.value === made[0]!.id) chosenResult.set(withRows.id);
 }
 
 /** Return what stands before an explained statement. */

@@ -1,9 +1,10 @@
 /** The rows of a result: grid, filter, chart, copies and files, and the value that is looked at. */
 import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Value } from "../api/types";
 import { FORMATS, type Format, guessTable, writeBlob, writeText } from "../grid/files";
 import { Grid, type Place, type Sorting } from "../grid/grid";
 import type { Rows } from "../grid/rows";
-import { csvLine, insertStatement, rowJson, valueText } from "../grid/values";
+import { csvLine, insertStatement, isJsonType, rowJson, valueText } from "../grid/values";
 import { type View, useView } from "../grid/view";
 import { Viewer } from "../grid/viewer";
 import { Lazy } from "../parts/lazy";
@@ -78,19 +79,40 @@ export function RowsPane({ rows, isComplete, sql }: RowsPaneProps) {
             onActive={setActive}
             onOpen={open}
             onKey={closeOnEscape}
+            renderCell={(place, shown) => renderJsonNull(shown, rows.types[place.column])}
           />
         )}
         {isViewing && active && (
-          <Viewer
-            value={value}
-            name={rows.columns[active.column]!}
-            type={rows.types[active.column]!}
-            onClose={() => setViewing(false)}
-          />
+          <ResultViewer rows={rows} column={active.column} value={value} onClose={() => setViewing(false)} />
         )}
       </div>
     </div>
   );
+}
+
+const JSON_NULL = "NULL, or the null of JSON: an answer has one word for both. IS NULL tells them apart.";
+
+/** Show a null of a JSON column as what it may be; other values as usual. */
+function renderJsonNull(value: Value, type: string | undefined) {
+  if (value !== null || !isJsonType(type)) return null;
+  return (
+    <span class="null" title={JSON_NULL}>
+      NULL or null
+    </span>
+  );
+}
+
+interface ResultViewerProps {
+  rows: Rows;
+  column: number;
+  value: Value;
+  onClose: () => void;
+}
+
+function ResultViewer({ rows, column, value, onClose }: ResultViewerProps) {
+  const type = rows.types[column]!;
+  const note = isJsonType(type) ? { nullText: JSON_NULL } : {};
+  return <Viewer value={value} name={rows.columns[column]!} type={type} {...note} onClose={onClose} />;
 }
 
 interface FilterProps {

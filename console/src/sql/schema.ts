@@ -24,6 +24,8 @@ export interface Schema {
   foreignKeys: ForeignKey[];
   /** Tables that others inherit from, not counting partitions, as JSON of schema and name. */
   parents: Set<string>;
+  /** Columns whose collation takes different texts for equal, as JSON of schema, table and column. */
+  lax: Set<string>;
   functions: string[];
 }
 
@@ -48,6 +50,12 @@ select distinct n.nspname::text, c.relname::text
 from pg_inherits i join pg_class c on c.oid = i.inhparent join pg_namespace n on n.oid = c.relnamespace
 where c.relkind = 'r'`;
 
+const LAX = `
+select n.nspname::text, c.relname::text, a.attname::text
+from pg_attribute a join pg_collation l on l.oid = a.attcollation
+join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+where not l.collisdeterministic and not a.attisdropped`;
+
 const FUNCTIONS = `
 select distinct p.proname::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
 where pg_function_is_visible(p.oid) and p.prorettype not in ('trigger'::regtype, 'internal'::regtype, 'event_trigger'::regtype)
@@ -61,10 +69,11 @@ export async function loadSchema(): Promise<void> {
   const mine = ++round;
   const from = database.value;
   try {
-    const [tables, keys, parents, functions] = await Promise.all([
+    const [tables, keys, parents, lax, functions] = await Promise.all([
       askData<{ tables: Table[] }>("/tables", { database: from }),
       querySmall(FOREIGN_KEYS, [], from),
       querySmall(PARENTS, [], from),
+      querySmall(LAX, [], from),
       querySmall(FUNCTIONS, [], from),
     ]);
     if (mine !== round) return;
@@ -84,6 +93,7 @@ export async function loadSchema(): Promise<void> {
       tables: tables.tables,
       foreignKeys,
       parents: new Set(parents.rows.map((row) => JSON.stringify(row))),
+      lax: new Set(lax.rows.map((row) => JSON.stringify(row))),
       functions: functions.rows.map((row) => String(row[0])),
     });
     schemaFailure.set(null);
@@ -108,6 +118,11 @@ export function findTable(schemaName: string, name: string): Table | undefined {
 /** Return whether other tables inherit from this one: then two of its rows can have the same key. */
 export function isParent(table: Table): boolean {
   return schema.value?.parents.has(JSON.stringify([table.schema, table.name])) ?? false;
+}
+
+/** Return whether equal texts of a column may be different ones. */
+export function isLax(table: Table, column: string): boolean {
+  return schema.value?.lax.has(JSON.stringify([table.schema, table.name, column])) ?? false;
 }
 
 const CHANGES_SCHEMA = /^\s*(create|alter|drop|comment|truncate|refresh|import|reindex|select\b[\s\S]*\binto)\b/i;

@@ -9,11 +9,15 @@ export interface Token {
 }
 
 const DOLLAR = /\$(?:[A-Za-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$/y;
+/** Texts go on behind a line's end: what is between their parts. */
+const BETWEEN = String.raw`[ \t\f\v]*(?:--[^\n\r]*)?[\n\r](?:\s|--[^\n\r]*[\n\r])*`;
+const ESCAPED = String.raw`'(?:[^'\\]|\\[\s\S]|'')*(?:'|$)`;
+const LITERAL = String.raw`'(?:[^']|'')*(?:'|$)`;
 const PATTERNS: [TokenKind, RegExp][] = [
   ["space", /\s+/y],
   ["comment", /--[^\n]*/y],
-  ["string", /[eE]'(?:[^'\\]|\\[\s\S]|'')*(?:'|$)/y],
-  ["string", /(?:[uU]&|[bBxXnN])?'(?:[^']|'')*(?:'|$)/y],
+  ["string", new RegExp(`[eE]${ESCAPED}(?:${BETWEEN}${ESCAPED})*`, "y")],
+  ["string", new RegExp(`(?:[uU]&|[bBxXnN])?${LITERAL}(?:${BETWEEN}${LITERAL})*`, "y")],
   ["quoted", /(?:[uU]&)?"(?:[^"]|"")*(?:"|$)/y],
   ["param", /\$\d+/y],
   ["number", /\d[\w.]*|\.\d+/y],
