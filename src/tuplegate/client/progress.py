@@ -141,6 +141,37 @@ class Progress:
         self.state, self.reason = state, reason
 
 
+class Progressing:
+    """The part of an open transaction that sends nothing: what is known of it."""
+
+    def __init__(self) -> None:
+        self._progress = Progress()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id or ''} {self.state}>"
+
+    @property
+    def id(self) -> str | None:
+        """The transaction's id; None before the first statement."""
+        return self._progress.id
+
+    @property
+    def state(self) -> TransactionState:
+        """`new` before the first statement, then `open`, `failed`, `committed`, `aborted`, or `in_progress` if the
+        answer to its commit was lost. It is a text."""
+        return self._progress.state
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was aborted: `rollback`, `conflict`, `expired`, `revoked`, `limit` or `lost`."""
+        return self._progress.reason
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the service rolls it back if no further statement comes; None before the first statement."""
+        return self._progress.expires_at
+
+
 def find_report(error: TuplegateError) -> Mapping[str, Any]:
     """Return what the answer says about its transaction: `state` and more; empty if it says nothing."""
     answer = error.answer or {}

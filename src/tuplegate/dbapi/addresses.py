@@ -1,11 +1,15 @@
-"""Reads what a connection is made to. Pure.
+"""Reads what a connection is made to, and how.
 
 `tuplegate://KEY@host:port/database` holds everything; `http://host:port` needs the key and the database beside it. The
 key may also stand where a password would, `tuplegate://:KEY@host`, which many programs know to hide.
 """
 
+import os
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tuplegate.client.addresses import DEFAULT_URL, check_key, check_url
+from tuplegate.dbapi.errors import InterfaceError
 
 _SHAPE = "tuplegate://KEY@host:port/database"
 _PORT = 8080
@@ -22,6 +26,67 @@ class Address:
     ca_file: str | None = None
     timeout_s: float | None = None
     retries: int | None = None
+
+
+@dataclass(frozen=True)
+class ConnectOptions:
+    """How a connection is made. `life_ms` and `idle_ms` are the bounds of its transactions; None for the service's."""
+
+    url: str
+    api_key: str
+    database: str | None
+    timeout_s: float
+    retries: int
+    ca_file: str | None
+    autocommit: bool
+    read_only: bool
+    life_ms: int | None
+    idle_ms: int | None
+
+
+def choose_options(
+    url: str | None,
+    api_key: str | None,
+    database: str | None,
+    timeout_s: float | None,
+    retries: int | None,
+    ca_file: str | None,
+    autocommit: bool,
+    read_only: bool,
+    transaction_timeout_s: float | None,
+    idle_timeout_s: float | None,
+) -> ConnectOptions:
+    """Return what is given, or else what is in the address or in the environment. Raises InterfaceError."""
+    try:
+        address = read_address(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
+        key = api_key or address.api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
+        if not key:
+            raise ValueError("there is no API key: give it in the address, as api_key, or set TUPLEGATE_API_KEY")
+        service, key = check_url(address.url), check_key(key)
+    except ValueError as exc:
+        raise InterfaceError(str(exc)) from exc
+    return ConnectOptions(
+        service,
+        key,
+        database or address.database,
+        _first(timeout_s, address.timeout_s, 60.0),
+        int(_first(retries, address.retries, 5)),
+        ca_file or address.ca_file,
+        autocommit,
+        read_only,
+        _milliseconds(transaction_timeout_s),
+        _milliseconds(idle_timeout_s),
+    )
+
+
+def _first(given: float | None, addressed: float | None, default: float) -> float:
+    if given is not None:
+        return given
+    return default if addressed is None else addressed
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else max(int(seconds * 1000), 1)
 
 
 def read_address(url: str) -> Address:

@@ -6,9 +6,10 @@ from typing import Any
 
 import httpx
 
-from tuplegate.client.asynchronous.transport import AsyncTransport, Call
+from tuplegate.client.asynchronous.transport import AsyncTransport
 from tuplegate.client.errors import StreamCut
 from tuplegate.client.events import StreamedResult
+from tuplegate.client.requests import Call
 from tuplegate.client.rows import Row
 
 

@@ -5,10 +5,9 @@ It is begun with its first statement. A request whose answer is lost is sent aga
 run again. Whatever is not committed is rolled back, by the service itself if the client cannot say so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -16,10 +15,13 @@ import httpx
 
 from tuplegate.client.answers import Answer, read_rows, read_transaction
 from tuplegate.client.errors import OutcomeUnknown, StreamCut, TuplegateError
+from tuplegate.client.failures import explain_lost_commit
 from tuplegate.client.functions import Function
-from tuplegate.client.progress import Progress, TransactionState
+from tuplegate.client.progress import Progressing, TransactionState
 from tuplegate.client.records import Transaction
 from tuplegate.client.requests import (
+    Call,
+    OpenOptions,
     Statement,
     add_sequence,
     drop_stream_hint,
@@ -30,7 +32,7 @@ from tuplegate.client.requests import (
 from tuplegate.client.retries import AnswerLost, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.synchronous.stream import RowStream
-from tuplegate.client.synchronous.transport import Call, Transport
+from tuplegate.client.synchronous.transport import Transport
 
 _R = TypeVar("_R")
 
@@ -38,19 +40,7 @@ _GIVE_UP_S = 5.0
 """How long a rollback may take after an exception. If it fails, the transaction expires."""
 
 
-@dataclass(frozen=True)
-class OpenOptions:
-    """How a transaction is opened. `timeout_s` is for all of it, `call_timeout_s` for one call that gives none."""
-
-    url: str
-    headers: Mapping[str, str]
-    read_only: bool
-    timeout_s: float
-    idle_timeout_s: float | None
-    call_timeout_s: float
-
-
-class OpenTransaction:
+class OpenTransaction(Progressing):
     """A transaction whose statements are sent one by one. Use it with `with`: the end of the block commits, and
     an exception rolls back.
 
@@ -59,34 +49,10 @@ class OpenTransaction:
     """
 
     def __init__(self, transport: Transport, options: OpenOptions) -> None:
+        super().__init__()
         self._transport = transport
         self._options = options
-        self._progress = Progress()
         self._stream: InnerStream | None = None
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id or ''} {self.state}>"
-
-    @property
-    def id(self) -> str | None:
-        """The transaction's id; None before the first statement."""
-        return self._progress.id
-
-    @property
-    def state(self) -> TransactionState:
-        """`new` before the first statement, then `open`, `failed`, `committed`, `aborted`, or `in_progress` if the
-        answer to its commit was lost. It is a text."""
-        return self._progress.state
-
-    @property
-    def reason(self) -> str | None:
-        """Why it was aborted: `rollback`, `conflict`, `expired`, `revoked`, `limit` or `lost`."""
-        return self._progress.reason
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """When the service rolls it back if no further statement comes; None before the first statement."""
-        return self._progress.expires_at
 
     def __enter__(self) -> "OpenTransaction":
         return self
@@ -195,9 +161,7 @@ class OpenTransaction:
             self._stream.close()
         if self.id is not None:
             # What may still be running would refuse a rollback; it is aborted.
-            verb = "abort" if progress.is_running else "rollback"
-            call = Call("POST", self._address(verb), None, self._options.headers, Repeat.HARMLESS)
-            self._transport.call(call, self._transport.start_course(timeout_s))
+            self._tell("abort" if progress.is_running else "rollback", timeout_s)
         progress.end(TransactionState.ABORTED, progress.reason or "rollback")
 
     def _give_up(self) -> None:
@@ -211,17 +175,10 @@ class OpenTransaction:
         progress = self._progress
         progress.end(TransactionState.IN_PROGRESS)
         if lost.code != "out_of_sequence":
-            unknown = OutcomeUnknown(
-                f"{lost.message}; {self.id} may have been committed",
-                code="outcome_unknown",
-                hint="client.transaction_state(error.transaction_id) tells the outcome.",
-            )
-            unknown.transaction_id = self.id
-            raise unknown from lost
+            raise explain_lost_commit(self.id, lost) from lost
         # It arrived, but its answer was too large to be kept. Without a sequence the outcome alone is told.
-        call = Call("POST", self._address("commit"), "{}", self._options.headers, Repeat.HARMLESS)
         try:
-            answer = self._transport.call(call, self._transport.start_course(self._options.call_timeout_s))
+            answer = self._tell("commit", self._options.call_timeout_s, "{}")
         except TuplegateError as error:
             progress.note_error(error)
             raise
@@ -237,10 +194,14 @@ class OpenTransaction:
 
     def _begin(self, timeout_s: float, first: Statement | None = None, convert: bool = True) -> Answer:
         """Begin it. A begin whose answer is lost is repeated: the first one is rolled back when it expires."""
-        progress, options = self._progress, self._options
+        options = self._options
         body = write_begin_body(first, convert, options.timeout_s, options.idle_timeout_s, read_only=options.read_only)
+        return self._begin_with(body, timeout_s, exact=not convert)
+
+    def _begin_with(self, body: str, timeout_s: float, exact: bool = False) -> Answer:
+        progress, options = self._progress, self._options
         url = f"{options.url}/v1/transaction/begin"
-        call = Call("POST", url, body, options.headers, Repeat.HARMLESS, exact=not convert)
+        call = Call("POST", url, body, options.headers, Repeat.HARMLESS, exact)
         progress.is_running = True
         try:
             answer = self._transport.call(call, self._transport.start_course(timeout_s))
@@ -252,6 +213,11 @@ class OpenTransaction:
             raise
         progress.note_answer(answer.body)
         return answer
+
+    def _tell(self, verb: str, timeout_s: float, body: str | None = None) -> Answer:
+        """Send a request without a sequence, which does no harm if it arrives twice."""
+        call = Call("POST", self._address(verb), body, self._options.headers, Repeat.HARMLESS)
+        return self._transport.call(call, self._transport.start_course(timeout_s))
 
     def _send(self, verb: str, body: str, timeout_s: float, exact: bool = False) -> Answer:
         course = self._transport.start_course(timeout_s)

@@ -9,8 +9,9 @@ import httpx
 
 from tuplegate.client.errors import StreamCut
 from tuplegate.client.events import StreamedResult
+from tuplegate.client.requests import Call
 from tuplegate.client.rows import Row
-from tuplegate.client.synchronous.transport import Call, Transport
+from tuplegate.client.synchronous.transport import Transport
 
 
 class RowStream(StreamedResult):

@@ -12,8 +12,8 @@ from tuplegate.dbapi.errors import InterfaceError, InternalError, ProgrammingErr
 from tuplegate.dbapi.results import DescribedColumn, Result, Row, describe, is_declarable
 
 if TYPE_CHECKING:
+    from tuplegate.client.asynchronous.open_transaction import AsyncOpenTransaction
     from tuplegate.dbapi.asynchronous.connection import AsyncConnection
-    from tuplegate.dbapi.asynchronous.transaction import AsyncOpenTransaction
 
 _STREAM_ROWS = 1000
 """Rows that are fetched at a time if `arraysize` says nothing."""

@@ -13,8 +13,8 @@ from tuplegate.dbapi.errors import InterfaceError, InternalError, ProgrammingErr
 from tuplegate.dbapi.results import DescribedColumn, Result, Row, describe, is_declarable
 
 if TYPE_CHECKING:
+    from tuplegate.client.synchronous.open_transaction import OpenTransaction
     from tuplegate.dbapi.synchronous.connection import Connection
-    from tuplegate.dbapi.synchronous.transaction import OpenTransaction
 
 _STREAM_ROWS = 1000
 """Rows that are fetched at a time if `arraysize` says nothing."""
