@@ -38,7 +38,6 @@ _STEPS_MAX: Final = 8
 _GONE_LOOK_S: Final = [0.05, 0.05, 0.2, 0.5]
 """Pauses between looks at a client that sends no more."""
 _NO_REQUEST: Final = Head(b"GET / HTTP/1.1\r\nHost: -\r\n\r\n")
-_HEX: Final = [b"%02x" % number for number in range(256)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +50,15 @@ class HttpBounds:
 
 
 class RequestIds:
-    __slots__ = ("_number", "_prefix", "_stem")
+    __slots__ = ("_number", "_prefix")
 
     def __init__(self) -> None:
         self._prefix = b"req_" + secrets.token_hex(4).encode()
         self._number = 0
-        self._stem = b""
 
     def next(self) -> bytes:
         self._number += 1
-        last = self._number & 255
-        if last == 0 or not self._stem:
-            self._stem = b"%b%06x" % (self._prefix, self._number >> 8)
-        return self._stem + _HEX[last]
+        return b"%b%08x" % (self._prefix, self._number)
 
 
 class SharedState:
