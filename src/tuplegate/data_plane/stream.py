@@ -26,7 +26,6 @@ class QueryJob:
 
     target: port.Target
     statement: port.Statement
-    shape: port.Shape
     bounds: port.Bounds
 
 
@@ -114,8 +113,8 @@ class StreamWriter:
         self, exchange: Exchange, job: QueryJob, *, snapshot: bool
     ) -> AbstractAsyncContextManager[port.RowStream]:
         if not snapshot:
-            return self._engine.stream(job.target, job.statement, job.shape, job.bounds)
-        return self._engine.snapshots.stream(job.target, job.statement, job.shape, job.bounds, read_position(exchange))
+            return self._engine.stream(job.target, job.statement, job.bounds)
+        return self._engine.snapshots.stream(job.target, job.statement, job.bounds, read_position(exchange))
 
     async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
         """Write rows as they come, and a sign of life while none come."""

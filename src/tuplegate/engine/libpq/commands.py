@@ -83,6 +83,13 @@ OnRows = Callable[[PGresult, int], None]
 """Takes a chunk of rows, and the number of the command it belongs to, counted from 0 in its segment."""
 
 
+def make_command(sql: str, params: Sequence[str | None], types: Sequence[int] = ()) -> Command:
+    """Return a statement of the service's own."""
+    if any(param is not None and "\0" in param for param in params):
+        raise ValueError("a parameter has a NUL, at which the engine would end it")
+    return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None, types=types)
+
+
 class Segment:
     """The commands between two Syncs, and what came of them: one closing result each, chunks of rows aside.
 

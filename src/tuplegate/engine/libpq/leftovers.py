@@ -1,4 +1,4 @@
-"""Finds what a statement could leave on its connection, by the names in its text. Pure.
+"""Finds what a statement could leave on its connection, and whether it copies, by the names in its text. Pure.
 
 PostgreSQL keeps settings, sequences, temporary tables and prepared statements in a session. A text that names nothing
 of the kind needs only a cheap reset after it; every other one is followed by an inspection, or by a full reset.
@@ -6,6 +6,8 @@ of the kind needs only a cheap reset after it; every other one is followed by an
 
 from enum import Enum, auto
 from typing import Final
+
+from tuplegate.engine.port import CopyRefused, Statement
 
 # What a text must name to change a setting while it runs, or to run text that is not in it. A name in Unicode
 # escapes (U&) could be any of these.
@@ -50,6 +52,14 @@ def is_plain(sql: str, keyword: str) -> bool:
     return not _has_one(folded, _SETS_OR_RUNS) and not _has_one(folded, _OF_SESSION)
 
 
+def refuse_copy(statement: Statement) -> None:
+    """Refuse to copy from or to the client, whom nobody could pass the rows on to. The engine itself refuses files."""
+    if statement.keyword == "copy":
+        text = fold(statement.sql)
+        if "stdin" in text or "stdout" in text:
+            raise CopyRefused
+
+
 _QUERIES: Final = frozenset({"select", "values", "table", ""})
 WRITES: Final = frozenset({"insert", "update", "delete", "merge"})
 
@@ -63,16 +73,12 @@ class Leftovers(Enum):
     ANYTHING = auto()
 
 
-def find_leftovers(sql: str, keyword: str) -> Leftovers:
+def _find_leftovers(folded: str, keyword: str) -> Leftovers:
     """Return what a plain text can leave behind.
 
     To leave something, a query must name what makes a table, moves a sequence, or sets what an extension keeps. A
     change can move sequences without naming them, and cannot make a table.
     """
-    return _find_leftovers(fold(sql), keyword)
-
-
-def _find_leftovers(folded: str, keyword: str) -> Leftovers:
     if "set_limit" in folded or "advisory" in folded:
         return Leftovers.ANYTHING
     if keyword in WRITES:

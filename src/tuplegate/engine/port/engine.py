@@ -8,7 +8,6 @@ from typing import Protocol
 from tuplegate.engine.port.open_transactions import OpenTransaction
 from tuplegate.engine.port.reports import Durability, EngineHealth, Headroom, Measured, Weakness
 from tuplegate.engine.port.results import RowStream, SessionResult, Tables
-from tuplegate.engine.port.shapes import Shape
 from tuplegate.engine.port.transactions import (
     KeptAnswers,
     Outcome,
@@ -58,18 +57,16 @@ class Snapshots(Protocol):
         """Return reads that check positions as these do, and that `engine` answers, without replicas."""
         ...
 
-    async def query(
-        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds, after: bytes | None
-    ) -> Result: ...
+    async def query(self, target: Target, statement: Statement, bounds: Bounds, after: bytes | None) -> Result: ...
 
     async def transaction(
-        self, target: Target, statements: list[Statement], shape: Shape, bounds: Bounds, after: bytes | None
+        self, target: Target, statements: list[Statement], bounds: Bounds, after: bytes | None
     ) -> TransactionResult:
         """Run a read-only transaction."""
         ...
 
     def stream(
-        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds, after: bytes | None
+        self, target: Target, statement: Statement, bounds: Bounds, after: bytes | None
     ) -> AbstractAsyncContextManager[RowStream]: ...
 
 
@@ -93,17 +90,16 @@ class Engine(Protocol):
         """Return a position behind everything answered so far; where the engine tells none, one no replica reaches."""
         ...
 
-    async def query(self, target: Target, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
+    async def query(self, target: Target, statement: Statement, bounds: Bounds) -> Result: ...
 
     async def transaction(
         self,
         target: Target,
         statements: list[Statement],
-        shape: Shape,
         bounds: Bounds,
         *,
-        read_only: bool,
-        promise: Promise | None,
+        read_only: bool = False,
+        promise: Promise | None = None,
     ) -> TransactionResult:
         """Run all statements or none. A failure carries the index of the statement that failed."""
         ...
@@ -159,7 +155,7 @@ class Engine(Protocol):
         ...
 
     def stream(
-        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds
+        self, target: Target, statement: Statement, bounds: Bounds
     ) -> AbstractAsyncContextManager[RowStream]: ...
 
     async def health(self) -> EngineHealth: ...

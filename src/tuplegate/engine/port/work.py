@@ -4,11 +4,14 @@ They are plain classes because compiled code reads those fastest.
 """
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from tuplegate.engine.port.shapes import Shape
 from tuplegate.protocol.answers import Notice
+
+_PLAIN: Final = Shape()
 
 
 class Access(StrEnum):
@@ -51,8 +54,7 @@ class Statement:
     """One statement. `keyword` is its first word in lower case; `params` are JSON texts.
 
     Where it `is_untyped`, its parameters are written without a look at the placeholders: a string as it is, an array as
-    one of the engine's, and anything else as its JSON text. `shape` is that of its rows in a transaction, where it is
-    not the transaction's.
+    one of the engine's, and anything else as its JSON text.
     """
 
     __slots__ = ("is_untyped", "keyword", "params", "shape", "sql")
@@ -63,7 +65,7 @@ class Statement:
         keyword: str,
         params: list[msgspec.Raw] | None = None,
         is_untyped: bool = False,
-        shape: Shape | None = None,
+        shape: Shape = _PLAIN,
     ) -> None:
         self.sql = sql
         self.keyword = keyword

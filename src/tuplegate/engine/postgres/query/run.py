@@ -13,7 +13,6 @@ from psycopg import pq
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.connection import TOO_WIDE
 from tuplegate.engine.libpq.failures import find_error, is_internal, is_panic
 from tuplegate.engine.libpq.parameters import wants_types
 from tuplegate.engine.libpq.pool import Member
@@ -28,8 +27,6 @@ _CANCELLED: Final = "57014"
 
 _BEFORE: Final = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None}
 """Command tags that a reset, PREPARE and DEALLOCATE produce."""
-
-STREAM_IT: Final = "Ask for fewer rows at a time (LIMIT), for parts of their values, or stream them."
 
 
 class Why(Enum):
@@ -266,9 +263,3 @@ class Running:
 def explain_age() -> port.Conflict:
     message = "the statement ran while so many others began that the engine could not check it against them all"
     return port.Conflict(message, sqlstate="40001")
-
-
-def explain_width(hint: str, exec_us: int) -> port.StatementFailed:
-    failure = port.StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
-    failure.exec_us = exec_us
-    return failure

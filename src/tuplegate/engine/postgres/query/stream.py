@@ -14,10 +14,11 @@ from contextlib import asynccontextmanager
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.arriving_rows import ArrivingRows, LineWriter
+from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connection import explain_width
 from tuplegate.engine.libpq.failures import check, find_error, is_internal
-from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text
+from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text, refuse_copy
 from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.result_size import size_of
@@ -34,7 +35,6 @@ from tuplegate.engine.postgres.query.rules import (
     may_commit_lazily,
     must_only_read,
 )
-from tuplegate.engine.postgres.query.run import explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full
 
@@ -105,8 +105,8 @@ async def begin_stream(run: StreamRun) -> "Stream":
             if described is None:
                 kind = _PlainStream
                 described = await describe_statement(member, statement.sql.encode())
-                _refuse_copy(statement)
-            encoder = await find_encoder(pool.encoders, member, described, run.shape)
+                refuse_copy(statement)
+            encoder = await find_encoder(pool.encoders, member, described, statement.shape)
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
     except CopyStarted as exc:
@@ -136,44 +136,22 @@ async def _declare(run: StreamRun, params: list[bytes | None] | None) -> PGresul
     return results[-1]
 
 
-def _refuse_copy(statement: port.Statement) -> None:
-    """Refuse a COPY before the stream has begun, as on any other route. The engine itself refuses files."""
-    if statement.keyword == "copy":
-        text = statement.sql.lower()
-        if "stdin" in text or "stdout" in text:
-            raise port.CopyRefused
-
-
 # size: half of its attributes are what the port's RowStream shows.
-class Stream:
+class Stream(StreamedRows):
     """The common part of both kinds of streams. `lines` gives blocks of rows and ends after the commit."""
 
     measures: Measures
     attempts_max = 1
-    reached: bytes | None = None
-    on_replica = False
 
     def __init__(
         self, run: StreamRun, params: list[bytes | None] | None, encoder: RowEncoder, size_check: SizeCheck | None
     ) -> None:
-        self.columns = encoder.columns
-        self.types = encoder.types
+        super().__init__(encoder, run.bounds.rows_max)
         self.affected_rows = 0
-        self.notices: list[port.Notice] = []
-        self.finished = False
         self._run = run
         self._member = run.member
         self._params = params
-        self._writer = LineWriter(encoder, run.bounds.rows_max)
         self._size_check = size_check
-
-    @property
-    def row_count(self) -> int:
-        return self._writer.row_count
-
-    @property
-    def truncated(self) -> bool:
-        return self._writer.truncated
 
     @property
     def exec_us(self) -> int:
