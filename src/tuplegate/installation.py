@@ -11,18 +11,9 @@ import structlog
 
 from tuplegate.access.scopes import Scope
 from tuplegate.access.tokens import RANDOM_BYTES, Token, TokenKind, make_id, make_token
+from tuplegate.catalog import schema
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.metadata import Actor
-from tuplegate.catalog.schema import (
-    Installation,
-    add_installation,
-    find_installation,
-    find_unseen_key,
-    has_old_secret,
-    migrate,
-    note_unseen_key,
-    replace_secret,
-)
 from tuplegate.engine import port
 from tuplegate.tenancy.lifecycle import make_database_id
 
@@ -43,7 +34,7 @@ class Installed:
 
     login: port.ServiceLogin
     has_key: bool
-    installation: Installation
+    installation: schema.Installation
     weaknesses: tuple[port.Weakness, ...] = ()
 
 
@@ -51,7 +42,7 @@ async def install(owner: port.EngineOwner, *, accept_weaker_walls: bool = False)
     """Bring the installation on the first engine up to date. One service process at a time."""
     async with owner.prepare() as preparation:
         session = preparation.session
-        await migrate(session)
+        await schema.migrate(session)
         installation = await _find_or_make(session)
         ready = await preparation.make_ready(installation.secret)
         catalog = Catalog(session)
@@ -63,14 +54,14 @@ async def install(owner: port.EngineOwner, *, accept_weaker_walls: bool = False)
         return Installed(ready.login, await _has_key(session, catalog), installation, weaknesses)
 
 
-async def _find_or_make(session: port.MetadataSession) -> Installation:
-    installation = await find_installation(session)
+async def _find_or_make(session: port.MetadataSession) -> schema.Installation:
+    installation = await schema.find_installation(session)
     if installation is None:
-        installation = Installation(make_id(secrets.token_bytes(RANDOM_BYTES)), secrets.token_bytes(32))
-        await add_installation(session, installation)
-    elif await has_old_secret(session):
-        installation = Installation(installation.id, secrets.token_bytes(32))
-        await replace_secret(session, installation.secret)
+        installation = schema.Installation(make_id(secrets.token_bytes(RANDOM_BYTES)), secrets.token_bytes(32))
+        await schema.add_installation(session, installation)
+    elif await schema.has_old_secret(session):
+        installation = schema.Installation(installation.id, secrets.token_bytes(32))
+        await schema.replace_secret(session, installation.secret)
     return installation
 
 
@@ -109,19 +100,19 @@ async def show_first_key(owner: port.EngineOwner, show: Callable[[Token], bool])
         catalog = Catalog(session)
         if await _has_key(session, catalog):
             return False  # another service of this installation was faster
-        unseen = await find_unseen_key(session)
+        unseen = await schema.find_unseen_key(session)
         if unseen is not None:
             await catalog.keys.remove_unseen(unseen)
         token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        await note_unseen_key(session, token.id)
+        await schema.note_unseen_key(session, token.id)
         await _add_key(catalog, token, "first", [Scope.ADMIN, Scope.OPERATOR])
         if show(token):
-            await note_unseen_key(session, None)
+            await schema.note_unseen_key(session, None)
         return True
 
 
 async def _has_key(session: port.MetadataSession, catalog: Catalog) -> bool:
-    return await find_unseen_key(session) is None and await catalog.keys.has_any()
+    return await schema.find_unseen_key(session) is None and await catalog.keys.has_any()
 
 
 async def _bring_up_to_date(catalog: Catalog, ready: port.ReadyEngine, engine: str) -> None:

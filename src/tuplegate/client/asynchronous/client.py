@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from time import monotonic
-from types import TracebackType
 from typing import Any, TypeVar, overload
 from urllib.parse import quote, urlencode
 
@@ -85,9 +84,7 @@ class AsyncClient(ClientBase):
     async def __aenter__(self) -> "AsyncClient":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
     @property

@@ -7,7 +7,6 @@ run again. Whatever is not committed is rolled back, by the service itself if th
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, TypeVar
 
 import httpx
@@ -56,9 +55,7 @@ class AsyncOpenTransaction(Progressing):
     async def __aenter__(self) -> "AsyncOpenTransaction":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         if kind is not None:
             await self._give_up()
         elif self._progress.goes_on:
@@ -298,9 +295,7 @@ class AsyncSavepoint:
         await self._transaction.query(f"savepoint {self._name}")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         if kind is None:
             if self._transaction._progress.goes_on:
                 await self._transaction.query(f"release {self._name}")

@@ -1,7 +1,6 @@
 """A streamed answer as an iterator over its rows, in constant memory."""
 
 from collections import deque
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -34,9 +33,7 @@ class AsyncRowStream(StreamedResult):
         await self._open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
     def __aiter__(self) -> "AsyncRowStream":

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from time import monotonic
-from types import TracebackType
 from typing import Any, TypeVar, overload
 from urllib.parse import quote, urlencode
 
@@ -86,9 +85,7 @@ class Client(ClientBase):
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     @property

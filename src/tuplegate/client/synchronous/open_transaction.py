@@ -8,7 +8,6 @@ run again. Whatever is not committed is rolled back, by the service itself if th
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, TypeVar
 
 import httpx
@@ -57,9 +56,7 @@ class OpenTransaction(Progressing):
     def __enter__(self) -> "OpenTransaction":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         if kind is not None:
             self._give_up()
         elif self._progress.goes_on:
@@ -299,9 +296,7 @@ class Savepoint:
         self._transaction.query(f"savepoint {self._name}")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         if kind is None:
             if self._transaction._progress.goes_on:
                 self._transaction.query(f"release {self._name}")

@@ -2,7 +2,6 @@
 """A streamed answer as an iterator over its rows, in constant memory."""
 
 from collections import deque
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -35,9 +34,7 @@ class RowStream(StreamedResult):
         self._open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def __iter__(self) -> "RowStream":

@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from tuplegate.client.asynchronous.delivery import send_keyed, send_keyed_if_possible, send_read
@@ -47,9 +46,7 @@ class AsyncConnection(ConnectionState):
     async def __aenter__(self) -> "AsyncConnection":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         """Commit, or roll back after an exception, and close."""
         try:
             if not self._is_closed and kind is None:

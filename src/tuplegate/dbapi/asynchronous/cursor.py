@@ -1,7 +1,6 @@
 """A cursor: one statement at a time, and its rows."""
 
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tuplegate.client.asynchronous.stream import AsyncRowStream
@@ -69,9 +68,7 @@ class AsyncCursor:
     async def __aenter__(self) -> "AsyncCursor":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     def __aiter__(self) -> "AsyncCursor":

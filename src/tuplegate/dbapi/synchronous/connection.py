@@ -4,7 +4,6 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from tuplegate.client.errors import ConnectionFailed, OutcomeUnknown, SqlError, TuplegateError
@@ -48,9 +47,7 @@ class Connection(ConnectionState):
     def __enter__(self) -> "Connection":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         """Commit, or roll back after an exception, and close."""
         try:
             if not self._is_closed and kind is None:

@@ -25,16 +25,7 @@ from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.libpq.rows import UNREADABLE, find_encoder
 from tuplegate.engine.libpq.turns import choose_pause_s
-from tuplegate.engine.postgres.query.rules import (
-    CURSORS,
-    allow_steps,
-    begin,
-    changes_types,
-    find_size_check,
-    lacks_disk,
-    may_commit_lazily,
-    must_only_read,
-)
+from tuplegate.engine.postgres.query import rules
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full
 
@@ -83,7 +74,7 @@ async def open_stream(run: StreamRun, measures: Measures, attempts_max: int) -> 
             pool.abandon(member)
         if not plain:
             pool.state.end_doubt()
-        if changes_types(statement.keyword):
+        if rules.changes_types(statement.keyword):
             pool.encoders.forget()
 
 
@@ -97,8 +88,8 @@ async def begin_stream(run: StreamRun) -> "Stream":
                 await pool.freshen(member)
             params = await write_params(pool.encoders, member, statement, run, describe=True)
             run.check_ended()
-            size_check = None if run.is_inside else await find_size_check(pool, member, run.target, statement)
-            if must_only_read(statement, size_check):
+            size_check = None if run.is_inside else await rules.find_size_check(pool, member, run.target, statement)
+            if rules.must_only_read(statement, size_check):
                 run.access = port.Access.READ
             described = await _declare(run, params)
             kind: type[Stream] = _CursorStream
@@ -121,14 +112,14 @@ async def begin_stream(run: StreamRun) -> "Stream":
 
 async def _declare(run: StreamRun, params: list[bytes | None] | None) -> PGresult | None:
     """Open the cursor and describe it. Return None where the statement cannot be one."""
-    if run.statement.keyword not in CURSORS:
+    if run.statement.keyword not in rules.CURSORS:
         return None
     declare = Command(b"DECLARE tuplegate NO SCROLL CURSOR FOR " + run.statement.sql.encode(), params)
     describe = Command(b"", portal=_CURSOR)
     if run.is_inside:
         before, after, back = [_SAVE], [_RELEASE], [_GO_BACK, _RELEASE]
     else:
-        before, after, back = begin(run.access, on_replica=run.target.on_replica), [], [_ROLLBACK]
+        before, after, back = rules.begin(run.access, on_replica=run.target.on_replica), [], [_ROLLBACK]
     results = await run.member.run(*before, declare, *after, describe)
     if find_error(results) is not None:
         check(await run.member.run(*back))
@@ -163,7 +154,7 @@ class Stream(StreamedRows):
         lazy = (
             run.access is port.Access.WRITE
             and not run.is_inside
-            and (may_commit_lazily(run.target, reading, run.pool) or statement.keyword in ("call", "do"))
+            and (rules.may_commit_lazily(run.target, reading, run.pool) or statement.keyword in ("call", "do"))
         )
         try:
             async for block in self._blocks():
@@ -183,7 +174,7 @@ class Stream(StreamedRows):
             exc.exec_us = self.exec_us
             if run.was_cancelled(exc):
                 raise run.explain_cancel(exc) from exc
-            if lacks_disk(exc, self._size_check):
+            if rules.lacks_disk(exc, self._size_check):
                 raise explain_full(DISK_LOW) from exc
             raise
         self.finished = True
@@ -291,9 +282,9 @@ class _PlainStream(Stream):
         runs_code = statement.keyword in WRITES and run.pool.state.has_lasting_code
         in_block = not run.is_inside and (at_once or runs_code or self._size_check is not None)
         command = Command(statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
-        commands = [*begin(run.access, on_replica=run.target.on_replica), command] if in_block else [command]
+        commands = [*rules.begin(run.access, on_replica=run.target.on_replica), command] if in_block else [command]
         if not in_block and not run.is_inside:
-            await allow_steps(member, statement)
+            await rules.allow_steps(member, statement)
         arriving = ArrivingRows(member)
         async for chunks in arriving.read(commands, run):
             if block := b"".join([await self._encode(chunk) for chunk in chunks]):
