@@ -42,8 +42,6 @@ class TransactionBounds:
 class _Job:
     """A request, read and checked. `chosen` is the id that the client gave it."""
 
-    __slots__ = ("bounds", "chosen", "read_only", "statements", "target")
-
     def __init__(
         self,
         target: port.Target,

@@ -50,8 +50,6 @@ class HttpBounds:
 
 
 class RequestIds:
-    __slots__ = ("_number", "_prefix")
-
     def __init__(self) -> None:
         self._prefix = b"req_" + secrets.token_hex(4).encode()
         self._number = 0

@@ -41,8 +41,6 @@ class Command:
     the service cannot know how large they are.
     """
 
-    __slots__ = ("begins", "chunk_rows", "describe", "name", "params", "portal", "sql", "together", "types")
-
     def __init__(
         self,
         sql: bytes,
@@ -95,8 +93,6 @@ class Segment:
 
     Chunks are asked for one command at a time: libpq takes the wish only for the command that it is reading.
     """
-
-    __slots__ = ("commands", "ended", "failure", "notices", "notices_left", "on_rows", "reply", "results")
 
     def __init__(
         self, reply: DirectFuture[list[PGresult]], commands: Sequence[Command], on_rows: OnRows | None

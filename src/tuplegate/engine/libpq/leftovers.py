@@ -94,8 +94,6 @@ class Reading:
     `names_settings` means that it could change, while it runs, the setting by which a commit waits for the disk.
     """
 
-    __slots__ = ("leftovers", "names_settings", "plain")
-
     def __init__(self, plain: bool, names_settings: bool, leftovers: Leftovers) -> None:
         self.plain = plain
         self.names_settings = names_settings

@@ -8,8 +8,6 @@ from tuplegate.metrics.cells import Cell, new_cell, observe
 
 
 class Measures:
-    __slots__ = ("attempts", "conflicts", "kind", "retries", "seconds")
-
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.seconds: Cell = new_cell()

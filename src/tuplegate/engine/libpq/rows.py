@@ -32,8 +32,6 @@ UNREADABLE: Final = port.Notice(
 class Budget:
     """Bytes that the rows of one answer may still take, and those that were encoded since the loop was given back."""
 
-    __slots__ = ("left", "taken")
-
     def __init__(self, left: int) -> None:
         self.left = left
         self.taken = 0

@@ -39,7 +39,6 @@ class EngineSession(Protocol):
 
     async def run(self, sql: str, *params: str | None) -> SessionResult:
         """Run one statement as it stands. Raises TimedOut once the session's time is over."""
-        ...
 
 
 class Snapshots(Protocol):
@@ -51,11 +50,9 @@ class Snapshots(Protocol):
 
     def check(self, position: bytes) -> None:
         """Raise BadPosition where the text is no position."""
-        ...
 
     def asked_of(self, engine: "Engine") -> "Snapshots":
         """Return reads that check positions as these do, and that `engine` answers, without replicas."""
-        ...
 
     async def query(self, target: Target, statement: Statement, bounds: Bounds, after: bytes | None) -> Result: ...
 
@@ -63,7 +60,6 @@ class Snapshots(Protocol):
         self, target: Target, statements: list[Statement], bounds: Bounds, after: bytes | None
     ) -> TransactionResult:
         """Run a read-only transaction."""
-        ...
 
     def stream(
         self, target: Target, statement: Statement, bounds: Bounds, after: bytes | None
@@ -76,7 +72,6 @@ class Engine(Protocol):
     @property
     def weaknesses(self) -> tuple[Weakness, ...]:
         """Return what was found open to tenants when the service started."""
-        ...
 
     @property
     def snapshots(self) -> Snapshots: ...
@@ -84,11 +79,9 @@ class Engine(Protocol):
     @property
     def tells_positions(self) -> bool:
         """Return whether there are replicas, and so answers need positions."""
-        ...
 
     async def position(self) -> bytes:
         """Return a position behind everything answered so far; where the engine tells none, one no replica reaches."""
-        ...
 
     async def query(self, target: Target, statement: Statement, bounds: Bounds) -> Result: ...
 
@@ -102,44 +95,35 @@ class Engine(Protocol):
         promise: Promise | None = None,
     ) -> TransactionResult:
         """Run all statements or none. A failure carries the index of the statement that failed."""
-        ...
 
     async def begin(self, target: Target, id: str, timeout_ms: int, *, read_only: bool) -> OpenTransaction:
         """Begin a transaction that stays open. If it commits anything, `abort_id` finds that out by its id.
 
         Raises EngineBusy where as many are open as may be. `timeout_ms` is how long it may wait for a connection.
         """
-        ...
 
     async def begin_id(self, database: str, id: str) -> bool:
         """Take an id that a client chose; return False where it was used before."""
-        ...
 
     async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> Outcome:
         """Make the id aborted for good, unless it is committed; return its final state."""
-        ...
 
     async def find_id(self, database: str, id: str) -> Outcome | None:
         """Return the state of an id that a client chose, or None where it was never seen."""
-        ...
 
     async def find_kept(self, database: str, route: str, key: str) -> KeptAnswers: ...
 
     def pause(self, databases: frozenset[str]) -> None:
         """Let go of these databases and of no others: requests for them wait, or are refused as busy."""
-        ...
 
     def bound_size(self, database: str, bytes_max: int | None) -> None:
         """Refuse what takes more room once the database is larger than this; None allows any size."""
-        ...
 
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         """Hold a name for this installation until the block is left. Gives False where somebody else holds it."""
-        ...
 
     def hold_in(self, database: str, lock: Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         """Do the same with a lock of a database, on the engine that the database is on."""
-        ...
 
     async def outcome(self, target: Target, number: int, mark: str = "", history: int = 0) -> Outcome | None:
         """Return what became of the transaction, or None where the engine does not know it any more. Raises
@@ -148,11 +132,9 @@ class Engine(Protocol):
         `mark` and `history` came with its result. A client learns the number of a committed transaction, or of one
         that is decided, so a number that another engine has given is that of a committed one.
         """
-        ...
 
     async def outcome_of_lost(self, target: Target, ticket: Ticket, mark: str = "") -> Outcome:
         """Do the same by the ticket that an OutcomeUnknown came with."""
-        ...
 
     def stream(
         self, target: Target, statement: Statement, bounds: Bounds
@@ -162,11 +144,9 @@ class Engine(Protocol):
 
     async def tables(self, target: Target, bounds: Bounds) -> Tables:
         """Return the relations that the target's role may see."""
-        ...
 
     def session(self, target: Target, timeout_ms: int) -> AbstractAsyncContextManager[EngineSession]:
         """Open a connection of the target's role. Leaving the block closes it and rolls back what is not committed."""
-        ...
 
     def wire(
         self, target: Target, settings: dict[str, str], application: str, timeout_ms: int
@@ -176,14 +156,12 @@ class Engine(Protocol):
         `settings` are the client's own, `application` the name that it gives itself. Raises StatementFailed where the
         engine refuses them, EngineBusy where there are as many as may be, and NotSupported.
         """
-        ...
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         """Make a new, empty schema that the database's writing role owns, and give its name.
 
         Leaving the block drops it with everything in it. Where the worker dies first, the next one does.
         """
-        ...
 
     def dump(
         self, database: str, timeout_s: float, organization: str | None = None
@@ -195,7 +173,6 @@ class Engine(Protocol):
         The block is entered when the first bytes are there, so most failures come before any. A dump that ends early
         raises: what was read so far is no file. Raises NotSupported, AlreadyRunning, EngineBusy, DumpFailed.
         """
-        ...
 
     async def durability(self, target: Target) -> Durability: ...
 
@@ -205,7 +182,6 @@ class Engine(Protocol):
 
     def stop_running(self) -> None:
         """Cancel what runs, but nothing that is being committed."""
-        ...
 
 
 class OpenEngine(Engine, Protocol):
@@ -213,4 +189,3 @@ class OpenEngine(Engine, Protocol):
 
     def let_go(self, database: str) -> None:
         """Turn away who waits for the database: it has moved to another engine."""
-        ...

@@ -28,8 +28,6 @@ class Target:
     answers, where nothing can be written.
     """
 
-    __slots__ = ("access", "as_writer", "database", "id", "may_write", "on_replica")
-
     def __init__(self, database: str, access: Access, id: str = "") -> None:
         self.database = database
         self.access = access
@@ -57,8 +55,6 @@ class Statement:
     one of the engine's, and anything else as its JSON text.
     """
 
-    __slots__ = ("is_untyped", "keyword", "params", "shape", "sql")
-
     def __init__(
         self,
         sql: str,
@@ -77,8 +73,6 @@ class Statement:
 class Bounds:
     """The limits of one statement. Rows and bytes beyond their limit are cut off, never refused."""
 
-    __slots__ = ("bytes_max", "rows_max", "timeout_ms")
-
     def __init__(self, timeout_ms: int, rows_max: int | None, bytes_max: int) -> None:
         self.timeout_ms = timeout_ms
         self.rows_max = rows_max
@@ -91,21 +85,6 @@ class Result:
     `reached` is a position of the engine that is behind everything the statement has read and written, where the
     engine tells positions. `tag` is what the engine calls the work done: a command, and for some the number of rows.
     """
-
-    __slots__ = (
-        "affected_rows",
-        "attempts",
-        "columns",
-        "exec_us",
-        "notices",
-        "on_replica",
-        "reached",
-        "row_count",
-        "rows",
-        "tag",
-        "truncated",
-        "types",
-    )
 
     def __init__(
         self, columns: bytes, types: bytes, rows: bytes, affected_rows: int, row_count: int = 0, truncated: bool = False

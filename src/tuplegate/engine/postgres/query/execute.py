@@ -60,8 +60,6 @@ class Execution(RepeatableRun[port.Result]):
     along with the statement.
     """
 
-    __slots__ = ("applied", "as_sent", "asked", "lazy", "prepared", "runs_code", "statement", "unjudged")
-
     def __init__(
         self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds, deadline: float
     ) -> None:

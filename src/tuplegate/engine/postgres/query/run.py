@@ -53,8 +53,6 @@ class Run:
     `access` is READ where it may only read, whatever its target allows.
     """
 
-    __slots__ = ("access", "begun", "bounds", "deadline", "ended", "full_at", "member", "pool", "target")
-
     member: Member
 
     def __init__(self, pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float) -> None:
@@ -178,8 +176,6 @@ class RepeatableRun(Run, Generic[_T]):
     `describe`: the types of parameters are asked for first. `anew`: it runs on a connection that nobody has used yet.
     """
 
-    __slots__ = ("anew", "attempt", "describe", "exec_us")
-
     def __init__(self, pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float) -> None:
         super().__init__(pool, target, bounds, deadline)
         self.attempt = 1
@@ -225,8 +221,6 @@ class RepeatableRun(Run, Generic[_T]):
 
 class Running:
     """The runs of this moment, with the time of their start, and how many were answered so far."""
-
-    __slots__ = ("_entered", "_is_awaited", "runs", "served")
 
     def __init__(self) -> None:
         self.runs: dict[Run, float] = {}

@@ -21,8 +21,6 @@ _IDLE = pq.TransactionStatus.IDLE
 class SessionRun(Run):
     """`under_way`: something was sent and is not answered yet."""
 
-    __slots__ = ("_writes", "under_way")
-
     def __init__(
         self, pool: Pool, target: port.Target, member: Member, bounds: port.Bounds, deadline: float, *, writes: bool
     ) -> None:

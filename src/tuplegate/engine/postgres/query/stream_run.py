@@ -15,8 +15,6 @@ class StreamRun(Run):
     The reader's time is not counted. `is_inside`: it is part of a transaction that goes on after it.
     """
 
-    __slots__ = ("_started", "_timer", "elapsed_us", "is_inside", "statement")
-
     def __init__(self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> None:
         super().__init__(pool, target, bounds, float("inf"))
         self.statement = statement

@@ -56,12 +56,6 @@ Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
 class WireRun(Run):
     """The work of a client on its own connection: among the runs while a transaction is open or something runs."""
 
-    __slots__ = (
-        "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_life_ends",
-        "_life_s", "_link", "_memory", "_outlived", "_running", "_state", "_tasks", "blocks_pipelines", "greeting",
-        "is_listening",
-    )  # fmt: skip
-
     def __init__(
         self,
         pool: Pool,

@@ -47,11 +47,6 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
     it runs prepared.
     """
 
-    __slots__ = (
-        "_as_sent", "_closing", "_is_clean", "_notices", "_plain", "_preparing", "_reset", "_rows", "is_plain",
-        "is_read_only", "statements",
-    )  # fmt: skip
-
     def __init__(
         self, pool: Pool, target: port.Target, statements: list[port.Statement], bounds: port.Bounds, deadline: float
     ) -> None:

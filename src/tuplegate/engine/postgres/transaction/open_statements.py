@@ -54,12 +54,6 @@ class OpenStatements(TransactionRun):
     reason for which it must be rolled back as soon as its statement has ended.
     """
 
-    __slots__ = (
-        "_cancelling", "_forgets_types", "_has_written", "_id", "_in_doubt", "_is_ahead", "_left", "_must_speak",
-        "_notifies", "_running", "_size_check", "_started", "_stream", "_waiting", "_wish", "is_busy", "on_over",
-        "over",
-    )  # fmt: skip
-
     def __init__(
         self, pool: Pool, target: port.Target, decider: Decider, running: Running, id: str, *, read_only: bool
     ) -> None:
@@ -432,8 +426,6 @@ class OpenStatements(TransactionRun):
 
 class _InsideRun(StreamRun):
     """A stream inside of an open transaction, which cancels for it."""
-
-    __slots__ = ("_transaction",)
 
     def __init__(self, transaction: OpenStatements, statement: port.Statement, bounds: port.Bounds) -> None:
         super().__init__(transaction.pool, transaction.target, statement, bounds)

@@ -42,8 +42,6 @@ _NO_NEW_FILES: Final = b"4294967295"
 class OpenTransaction(OpenStatements):
     """Fills the port's protocol."""
 
-    __slots__ = ()
-
     async def commit(self, last: port.Statement | None, bounds: port.Bounds) -> port.TransactionResult:
         started = perf_counter_ns()
         self._start(bounds)

@@ -49,8 +49,6 @@ class CannotPrepare(Exception):
 class Decider:
     """The parts of the engine side that decide a transaction: recovery, guard and ledger."""
 
-    __slots__ = ("guard", "ledger", "recovery")
-
     def __init__(self, recovery: Recovery, guard: SerializableGuard, ledger: Ledger) -> None:
         self.recovery = recovery
         self.guard = guard
@@ -73,8 +71,6 @@ class TransactionRun(BlockRun):
     `promise` is what the client was promised, and `_promised` the same with the id that this attempt needs. Where it is
     committed in two phases, `_records` of it go together with PREPARE.
     """
-
-    __slots__ = ("_decider", "_promised", "_records", "promise", "stage", "two_phase")
 
     def __init__(
         self,
