@@ -27,6 +27,13 @@ class Metadata(Protocol):
         """Run statements that change definitions, of which each may be repeated."""
 
 
+class Records:
+    """Records of one subject."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """Who makes a change, with which request, and from which address; None on the machine itself."""

@@ -12,7 +12,6 @@ from urllib.parse import quote, urlencode
 
 from tuplegate.client.answers import Answer, read_rows, read_transaction
 from tuplegate.client.asynchronous.control import (
-    AsyncControlAddress,
     AsyncDatabases,
     AsyncEngines,
     AsyncKeys,
@@ -73,8 +72,7 @@ class AsyncClient(ClientBase):
     ) -> None:
         super().__init__(url, api_key, control_url, database, timeout_s, consistency)
         self._transport = AsyncTransport(self._api_key, secure=self._is_secure, ca_file=ca_file, retries=retries)
-        self._control_address = AsyncControlAddress(self._transport, self.url, self._given_control_url, timeout_s)
-        self._control = AsyncPlane(self._transport, self._control_address, timeout_s)
+        self._control = AsyncPlane(self._transport, self.url, self._given_control_url, timeout_s)
         self.databases = AsyncDatabases(self._control)
         self.keys = AsyncKeys(self._control)
         self.sessions = AsyncSessions(self._control)
@@ -90,11 +88,11 @@ class AsyncClient(ClientBase):
     @property
     def control_url(self) -> str | None:
         """The address of the control plane; None if it was not given and is not found out yet."""
-        return self._control_address.known
+        return self._control.known
 
     async def find_control_url(self) -> str:
         """Return the address of the control plane. If it was not given, ask the service once."""
-        return await self._control_address.find()
+        return await self._control.find()
 
     async def aclose(self) -> None:
         """Close all connections. Statements that are still running are cancelled."""

@@ -38,8 +38,11 @@ Progress = Callable[[int], None]
 """Called with the number of bytes so far."""
 
 
-class AsyncControlAddress:
-    """The address of the control plane: as given, or from the banner of the data plane, which is read once."""
+class AsyncPlane:
+    """Sends requests to the control plane. A change is not repeated after a lost answer.
+
+    `known` is its address: as given, or from the banner of the data plane, which is read once.
+    """
 
     def __init__(self, transport: AsyncTransport, data_url: str, given: str | None, timeout_s: float) -> None:
         self._transport = transport
@@ -48,27 +51,19 @@ class AsyncControlAddress:
         self.known = given
 
     async def find(self) -> str:
+        """Return the address."""
         if self.known is None:
             call = Call("GET", f"{self._data_url}/", repeat=Repeat.HARMLESS)
             answer = await self._transport.call(call, self._transport.start_course(self._timeout_s))
             self.known = read_control_url(answer.body, self._data_url)
         return self.known
 
-
-class AsyncPlane:
-    """Sends requests to the control plane. A change is not repeated after a lost answer."""
-
-    def __init__(self, transport: AsyncTransport, address: AsyncControlAddress, timeout_s: float) -> None:
-        self._transport = transport
-        self._address = address
-        self._timeout_s = timeout_s
-
     async def get(self, path: str) -> Mapping[str, Any]:
-        call = Call("GET", await self._address.find() + path, repeat=Repeat.HARMLESS)
+        call = Call("GET", await self.find() + path, repeat=Repeat.HARMLESS)
         return (await self._transport.call(call, self._transport.start_course(self._timeout_s))).body
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        call = Call(method, await self._address.find() + path, None if body is None else json.dumps(body))
+        call = Call(method, await self.find() + path, None if body is None else json.dumps(body))
         try:
             return (await self._transport.call(call, self._transport.start_course(self._timeout_s))).body
         except AnswerLost as error:
@@ -77,7 +72,7 @@ class AsyncPlane:
     async def write(self, path: str, file: IO[bytes], progress: Progress | None) -> int:
         """Write the answer to a file as it arrives, and return the number of bytes. Raise StreamCut if it ends
         early."""
-        call = Call("GET", await self._address.find() + path, repeat=Repeat.HARMLESS)
+        call = Call("GET", await self.find() + path, repeat=Repeat.HARMLESS)
         response = await self._transport.open(
             call, self._transport.start_course(self._timeout_s), "application/octet-stream"
         )

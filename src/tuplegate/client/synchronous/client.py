@@ -34,7 +34,6 @@ from tuplegate.client.retries import AnswerLost, Course, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.statements import seems_to_read
 from tuplegate.client.synchronous.control import (
-    ControlAddress,
     Databases,
     Engines,
     Keys,
@@ -74,8 +73,7 @@ class Client(ClientBase):
     ) -> None:
         super().__init__(url, api_key, control_url, database, timeout_s, consistency)
         self._transport = Transport(self._api_key, secure=self._is_secure, ca_file=ca_file, retries=retries)
-        self._control_address = ControlAddress(self._transport, self.url, self._given_control_url, timeout_s)
-        self._control = Plane(self._transport, self._control_address, timeout_s)
+        self._control = Plane(self._transport, self.url, self._given_control_url, timeout_s)
         self.databases = Databases(self._control)
         self.keys = Keys(self._control)
         self.sessions = Sessions(self._control)
@@ -91,11 +89,11 @@ class Client(ClientBase):
     @property
     def control_url(self) -> str | None:
         """The address of the control plane; None if it was not given and is not found out yet."""
-        return self._control_address.known
+        return self._control.known
 
     def find_control_url(self) -> str:
         """Return the address of the control plane. If it was not given, ask the service once."""
-        return self._control_address.find()
+        return self._control.find()
 
     def close(self) -> None:
         """Close all connections. Statements that are still running are cancelled."""

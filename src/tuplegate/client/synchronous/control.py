@@ -39,8 +39,11 @@ Progress = Callable[[int], None]
 """Called with the number of bytes so far."""
 
 
-class ControlAddress:
-    """The address of the control plane: as given, or from the banner of the data plane, which is read once."""
+class Plane:
+    """Sends requests to the control plane. A change is not repeated after a lost answer.
+
+    `known` is its address: as given, or from the banner of the data plane, which is read once.
+    """
 
     def __init__(self, transport: Transport, data_url: str, given: str | None, timeout_s: float) -> None:
         self._transport = transport
@@ -49,27 +52,19 @@ class ControlAddress:
         self.known = given
 
     def find(self) -> str:
+        """Return the address."""
         if self.known is None:
             call = Call("GET", f"{self._data_url}/", repeat=Repeat.HARMLESS)
             answer = self._transport.call(call, self._transport.start_course(self._timeout_s))
             self.known = read_control_url(answer.body, self._data_url)
         return self.known
 
-
-class Plane:
-    """Sends requests to the control plane. A change is not repeated after a lost answer."""
-
-    def __init__(self, transport: Transport, address: ControlAddress, timeout_s: float) -> None:
-        self._transport = transport
-        self._address = address
-        self._timeout_s = timeout_s
-
     def get(self, path: str) -> Mapping[str, Any]:
-        call = Call("GET", self._address.find() + path, repeat=Repeat.HARMLESS)
+        call = Call("GET", self.find() + path, repeat=Repeat.HARMLESS)
         return (self._transport.call(call, self._transport.start_course(self._timeout_s))).body
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        call = Call(method, self._address.find() + path, None if body is None else json.dumps(body))
+        call = Call(method, self.find() + path, None if body is None else json.dumps(body))
         try:
             return (self._transport.call(call, self._transport.start_course(self._timeout_s))).body
         except AnswerLost as error:
@@ -78,7 +73,7 @@ class Plane:
     def write(self, path: str, file: IO[bytes], progress: Progress | None) -> int:
         """Write the answer to a file as it arrives, and return the number of bytes. Raise StreamCut if it ends
         early."""
-        call = Call("GET", self._address.find() + path, repeat=Repeat.HARMLESS)
+        call = Call("GET", self.find() + path, repeat=Repeat.HARMLESS)
         response = self._transport.open(call, self._transport.start_course(self._timeout_s), "application/octet-stream")
         written = 0
         try:
