@@ -166,20 +166,6 @@ class IdentityCache:
             found.reads_snapshots,
         )
 
-    def recall_target(self, identity: Identity, exchange: Exchange) -> Target | None:
-        """Return the same as `find_target` where that need not ask the catalog; None otherwise."""
-        name = exchange.headers.get(b"tuplegate-database")
-        if name is None:
-            return identity.target
-        found = self._databases.get((identity.principal.organization, name.decode("utf-8", "replace")))
-        if found is None or found[1] < asyncio.get_running_loop().time():
-            return None
-        place, bound = found[0], identity.principal.database
-        if place is None or (bound is not None and bound != place[0]):
-            return None
-        exchange.usage = self._usage.find_usage(identity.principal.organization, place[0])
-        return Target(place[1], access_of(identity.scopes), place[0])
-
     async def find_target(self, identity: Identity, exchange: Exchange) -> Target:
         """Return the database that the request names, or the identity's own."""
         name = exchange.headers.get(b"tuplegate-database")

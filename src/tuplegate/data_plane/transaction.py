@@ -90,8 +90,7 @@ class TransactionRoutes:
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = read_idempotency_key(exchange)
-        identities = self._identities
-        target = identities.recall_target(identity, exchange) or await identities.find_target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         job = self._make_job(exchange, target, request, await self._read_statements(request))
         reads = wants_snapshot(exchange, identity, self._engine)
         if reads and (key is not None or not job.may_be_snapshot):

@@ -10,15 +10,9 @@ from time import monotonic
 from typing import Any, TypeVar, overload
 from urllib.parse import quote, urlencode
 
+from tuplegate.client import requests
 from tuplegate.client.answers import Answer, read_rows, read_transaction
-from tuplegate.client.asynchronous.control import (
-    AsyncDatabases,
-    AsyncEngines,
-    AsyncKeys,
-    AsyncOrganizations,
-    AsyncPlane,
-    AsyncSessions,
-)
+from tuplegate.client.asynchronous import control
 from tuplegate.client.asynchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
 from tuplegate.client.asynchronous.open_transaction import AsyncOpenTransaction
 from tuplegate.client.asynchronous.stream import AsyncRowStream
@@ -30,17 +24,6 @@ from tuplegate.client.functions import AsyncFunction
 from tuplegate.client.positions import Consistency
 from tuplegate.client.progress import can_run_again
 from tuplegate.client.records import ConsoleCode, Organization, Session, Table, Transaction, make_record, make_records
-from tuplegate.client.requests import (
-    Call,
-    OpenOptions,
-    Statement,
-    drop_none,
-    drop_stream_hint,
-    split_batches,
-    write_path,
-    write_query_body,
-    write_transaction_body,
-)
 from tuplegate.client.retries import AnswerLost, Course, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.statements import seems_to_read
@@ -72,12 +55,12 @@ class AsyncClient(ClientBase):
     ) -> None:
         super().__init__(url, api_key, control_url, database, timeout_s, consistency)
         self._transport = AsyncTransport(self._api_key, secure=self._is_secure, ca_file=ca_file, retries=retries)
-        self._control = AsyncPlane(self._transport, self.url, self._given_control_url, timeout_s)
-        self.databases = AsyncDatabases(self._control)
-        self.keys = AsyncKeys(self._control)
-        self.sessions = AsyncSessions(self._control)
-        self.organizations = AsyncOrganizations(self._control)
-        self.engines = AsyncEngines(self._control)
+        self._control = control.AsyncPlane(self._transport, self.url, self._given_control_url, timeout_s)
+        self.databases = control.AsyncDatabases(self._control)
+        self.keys = control.AsyncKeys(self._control)
+        self.sessions = control.AsyncSessions(self._control)
+        self.organizations = control.AsyncOrganizations(self._control)
+        self.engines = control.AsyncEngines(self._control)
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -121,9 +104,9 @@ class AsyncClient(ClientBase):
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         course = self._transport.start_course(timeout_s)
-        sql = drop_stream_hint(sql)
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
-        call = Call(
+        sql = requests.drop_stream_hint(sql)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
+        call = requests.Call(
             "POST",
             f"{self.url}/v1/query",
             body,
@@ -133,7 +116,7 @@ class AsyncClient(ClientBase):
         if idempotency_key is not None:
             answer = await send_keyed(self._transport, call, idempotency_key, course)
         elif seems_to_read(sql):
-            body = write_transaction_body([(sql, params)], timeout_s, convert, read_only=True)
+            body = requests.write_transaction_body([(sql, params)], timeout_s, convert, read_only=True)
             again = replace(call, url=f"{self.url}/v1/transaction", body=body, repeat=Repeat.HARMLESS)
             answer = await send_read(self._transport, call, again, course)
         elif idempotent:
@@ -156,8 +139,8 @@ class AsyncClient(ClientBase):
         sent."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         headers = {**self._read_headers(self._transport.positions, consistency), "Accept": "application/x-ndjson"}
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
-        call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
+        call = requests.Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
         return AsyncRowStream(self._transport, call, timeout_s)
 
     @overload
@@ -168,7 +151,7 @@ class AsyncClient(ClientBase):
     @overload
     async def transaction(
         self,
-        statements: Sequence[Statement],
+        statements: Sequence[requests.Statement],
         *,
         read_only: bool = False,
         timeout_s: float | None = None,
@@ -177,7 +160,7 @@ class AsyncClient(ClientBase):
         consistency: Consistency | None = None,
     ) -> Transaction: ...
 
-    def transaction(self, statements: Sequence[Statement] | None = None, **options: Any) -> Any:
+    def transaction(self, statements: Sequence[requests.Statement] | None = None, **options: Any) -> Any:
         """Run statements as one atomic unit; without statements, return a transaction to run them in one by one.
 
         With statements: each is SQL, or a pair of SQL and parameters. After a lost answer the call is repeated, and
@@ -196,7 +179,7 @@ class AsyncClient(ClientBase):
         # It is bound to the key and the database of this moment.
         headers = {"Authorization": f"Bearer {self._transport.token}", **self._headers}
         life_s = self.timeout_s if timeout_s is None else timeout_s
-        options = OpenOptions(self.url, headers, read_only, life_s, idle_timeout_s, self.timeout_s)
+        options = requests.OpenOptions(self.url, headers, read_only, life_s, idle_timeout_s, self.timeout_s)
         return AsyncOpenTransaction(self._transport, options)
 
     async def run(
@@ -231,7 +214,7 @@ class AsyncClient(ClientBase):
 
     async def _run_statements(
         self,
-        statements: Sequence[Statement],
+        statements: Sequence[requests.Statement],
         *,
         read_only: bool = False,
         timeout_s: float | None = None,
@@ -251,8 +234,8 @@ class AsyncClient(ClientBase):
             repeat = Repeat.NEVER
         elif not read_only or idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key or secrets.token_hex(16)
-        body = write_transaction_body(statements, timeout_s, True, read_only=read_only)
-        call = Call("POST", f"{self.url}/v1/transaction", body, headers, repeat)
+        body = requests.write_transaction_body(statements, timeout_s, True, read_only=read_only)
+        call = requests.Call("POST", f"{self.url}/v1/transaction", body, headers, repeat)
         try:
             answer = await self._transport.call(call, self._transport.start_course(timeout_s))
         except AnswerLost as error:
@@ -276,7 +259,7 @@ class AsyncClient(ClientBase):
         """
         every = list(params_seq)
         affected = 0
-        for start, end in split_batches(len(every), batch_size):
+        for start, end in requests.split_batches(len(every), batch_size):
             statements = [(sql, params) for params in every[start:end]]
             affected += (await self.transaction(statements, timeout_s=timeout_s)).affected_rows
         return affected
@@ -292,18 +275,20 @@ class AsyncClient(ClientBase):
         """
         rows = read_frame(frame)
         sql = write_insert(table, rows.names)
-        for start, end in split_batches(len(rows), batch_size):
+        for start, end in requests.split_batches(len(rows), batch_size):
             await self.query(sql, [rows.documents(start, end)], timeout_s=timeout_s)
         return len(rows)
 
     async def transaction_state(self, transaction_id: str) -> str:
         """Return `open`, `failed`, `committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never
         seen."""
-        return str((await self._ask_data_plane("GET", write_path("transaction", transaction_id))).body["state"])
+        return str(
+            (await self._ask_data_plane("GET", requests.write_path("transaction", transaction_id))).body["state"]
+        )
 
     async def abort_transaction(self, transaction_id: str) -> str:
         """Abort an unfinished or unknown id for good, and return its final state."""
-        path = write_path("transaction", transaction_id) + "/abort"
+        path = requests.write_path("transaction", transaction_id) + "/abort"
         # Aborting twice is the same as once.
         return str((await self._ask_data_plane("POST", path)).body["state"])
 
@@ -325,8 +310,8 @@ class AsyncClient(ClientBase):
         self, workload: str = "point_read", *, seconds: int | None = None, concurrency: int | None = None
     ) -> dict[str, Any]:
         """Measure the database for some seconds: operations, operations per second, and percentiles of their times."""
-        wanted = urlencode(drop_none(workload=workload, seconds=seconds, concurrency=concurrency))
-        call = Call("GET", f"{self.url}/bench?{wanted}", None, self._headers)
+        wanted = urlencode(requests.drop_none(workload=workload, seconds=seconds, concurrency=concurrency))
+        call = requests.Call("GET", f"{self.url}/bench?{wanted}", None, self._headers)
         return dict((await self._transport.call(call, self._transport.start_course(self.timeout_s))).body)
 
     async def health(self) -> dict[str, Any]:
@@ -334,7 +319,7 @@ class AsyncClient(ClientBase):
         return dict((await self._ask_data_plane("GET", "/health")).body)
 
     async def _ask_data_plane(self, method: str, path: str) -> Answer:
-        call = Call(method, self.url + path, None, self._headers, Repeat.HARMLESS)
+        call = requests.Call(method, self.url + path, None, self._headers, Repeat.HARMLESS)
         return await self._transport.call(call, self._transport.start_course(self.timeout_s))
 
     # -- who is asking ------------------------------------------------------------------------------------------
@@ -343,7 +328,7 @@ class AsyncClient(ClientBase):
         self, *, scopes: Sequence[str] | None = None, database: str | None = None, expires_in: int | None = None
     ) -> Session:
         """Begin a session of 24 hours, or of `expires_in` seconds. From now on its token is used instead of the key."""
-        wishes = drop_none(expires_in=expires_in, scopes=scopes and list(scopes), database=database)
+        wishes = requests.drop_none(expires_in=expires_in, scopes=scopes and list(scopes), database=database)
         self._transport.token = self._api_key
         answer = await self._control.send("POST", "/v1/session", wishes)
         self._transport.token = answer["token"]
@@ -351,7 +336,7 @@ class AsyncClient(ClientBase):
 
     async def console_code(self, *, scopes: Sequence[str] | None = None, database: str | None = None) -> ConsoleCode:
         """Make a code that opens one session in the console, within a minute. It needs the key, not a session."""
-        wishes = drop_none(scopes=scopes and list(scopes), database=database)
+        wishes = requests.drop_none(scopes=scopes and list(scopes), database=database)
         return make_record(ConsoleCode, await self._control.send("POST", "/v1/console/codes", wishes))
 
     async def refresh(self) -> Session:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from tuplegate.client import requests
 from tuplegate.client.answers import Answer, read_rows, read_transaction
 from tuplegate.client.asynchronous.stream import AsyncRowStream
 from tuplegate.client.asynchronous.transport import AsyncTransport
@@ -19,16 +20,6 @@ from tuplegate.client.failures import explain_lost_commit
 from tuplegate.client.functions import AsyncFunction
 from tuplegate.client.progress import Progressing, TransactionState
 from tuplegate.client.records import Transaction
-from tuplegate.client.requests import (
-    Call,
-    OpenOptions,
-    Statement,
-    add_sequence,
-    drop_stream_hint,
-    write_begin_body,
-    write_commit_body,
-    write_query_body,
-)
 from tuplegate.client.retries import AnswerLost, Repeat
 from tuplegate.client.rows import Rows
 
@@ -46,7 +37,7 @@ class AsyncOpenTransaction(Progressing):
     one fails, it is over.
     """
 
-    def __init__(self, transport: AsyncTransport, options: OpenOptions) -> None:
+    def __init__(self, transport: AsyncTransport, options: requests.OpenOptions) -> None:
         super().__init__()
         self._transport = transport
         self._options = options
@@ -84,13 +75,13 @@ class AsyncOpenTransaction(Progressing):
         """
         self._progress.check_can_run()
         timeout_s = self._options.call_timeout_s if timeout_s is None else timeout_s
-        sql = drop_stream_hint(sql)
+        sql = requests.drop_stream_hint(sql)
         if self.id is None and max_rows is None and timeout_s >= self._options.timeout_s:
             answer = await self._begin(timeout_s, (sql, params), convert)
             return read_rows(replace(answer, body=answer.body["result"]), None, convert)
         if self.id is None:
             await self._begin(timeout_s)
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
         answer = await self._send("query", body, timeout_s, exact=not convert)
         self._progress.note_answer(answer.body)
         return read_rows(answer, max_rows, convert)
@@ -107,8 +98,8 @@ class AsyncOpenTransaction(Progressing):
         """Return the rows of one statement as they arrive, in constant memory. The transaction runs nothing else until
         the stream is read to its end or closed. To close it before its end may fail the transaction."""
         timeout_s = self._options.call_timeout_s if timeout_s is None else timeout_s
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
-        return AsyncInnerStream(self, Call("POST", "", body, exact=not convert), timeout_s)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
+        return AsyncInnerStream(self, requests.Call("POST", "", body, exact=not convert), timeout_s)
 
     def savepoint(self) -> "AsyncSavepoint":
         """Return a savepoint for `async with`: an exception in the block undoes what was run in it, and no more."""
@@ -116,7 +107,9 @@ class AsyncOpenTransaction(Progressing):
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    async def commit(self, statement: Statement | None = None, *, timeout_s: float | None = None) -> Transaction:
+    async def commit(
+        self, statement: requests.Statement | None = None, *, timeout_s: float | None = None
+    ) -> Transaction:
         """Commit, after running a last statement if one is given: SQL, or a pair of SQL and parameters.
 
         After a lost answer it is sent again, and tells what happened. OutcomeUnknown is raised only if that fails too.
@@ -130,7 +123,7 @@ class AsyncOpenTransaction(Progressing):
         if self.id is None:
             await self._begin(timeout_s)
         try:
-            answer = await self._send("commit", write_commit_body(statement, timeout_s), timeout_s)
+            answer = await self._send("commit", requests.write_commit_body(statement, timeout_s), timeout_s)
         except (AnswerLost, OutcomeUnknown) as error:
             answer = await self._ask_outcome(error, statement is not None)
         except TuplegateError as error:
@@ -188,16 +181,18 @@ class AsyncOpenTransaction(Progressing):
     def _address(self, verb: str) -> str:
         return f"{self._options.url}/v1/transaction/{self.id}/{verb}"
 
-    async def _begin(self, timeout_s: float, first: Statement | None = None, convert: bool = True) -> Answer:
+    async def _begin(self, timeout_s: float, first: requests.Statement | None = None, convert: bool = True) -> Answer:
         """Begin it. A begin whose answer is lost is repeated: the first one is rolled back when it expires."""
         options = self._options
-        body = write_begin_body(first, convert, options.timeout_s, options.idle_timeout_s, read_only=options.read_only)
+        body = requests.write_begin_body(
+            first, convert, options.timeout_s, options.idle_timeout_s, read_only=options.read_only
+        )
         return await self._begin_with(body, timeout_s, exact=not convert)
 
     async def _begin_with(self, body: str, timeout_s: float, exact: bool = False) -> Answer:
         progress, options = self._progress, self._options
         url = f"{options.url}/v1/transaction/begin"
-        call = Call("POST", url, body, options.headers, Repeat.HARMLESS, exact)
+        call = requests.Call("POST", url, body, options.headers, Repeat.HARMLESS, exact)
         progress.is_running = True
         try:
             answer = await self._transport.call(call, self._transport.start_course(timeout_s))
@@ -212,15 +207,15 @@ class AsyncOpenTransaction(Progressing):
 
     async def _tell(self, verb: str, timeout_s: float, body: str | None = None) -> Answer:
         """Send a request without a sequence, which does no harm if it arrives twice."""
-        call = Call("POST", self._address(verb), body, self._options.headers, Repeat.HARMLESS)
+        call = requests.Call("POST", self._address(verb), body, self._options.headers, Repeat.HARMLESS)
         return await self._transport.call(call, self._transport.start_course(timeout_s))
 
     async def _send(self, verb: str, body: str, timeout_s: float, exact: bool = False) -> Answer:
         course = self._transport.start_course(timeout_s)
-        call = Call("POST", self._address(verb), body, self._options.headers, Repeat.SEQUENCED, exact)
+        call = requests.Call("POST", self._address(verb), body, self._options.headers, Repeat.SEQUENCED, exact)
         return await self._add_sequence(call, lambda sent: self._transport.call(sent, course))
 
-    async def _open_stream(self, call: Call, timeout_s: float) -> httpx.Response:
+    async def _open_stream(self, call: requests.Call, timeout_s: float) -> httpx.Response:
         """Begin the transaction if it is new, and open a stream within it."""
         self._progress.check_can_run()
         if self.id is None:
@@ -235,13 +230,13 @@ class AsyncOpenTransaction(Progressing):
         self._progress.note_taken()
         return response
 
-    async def _add_sequence(self, call: Call, send: AsyncFunction[Call, _R]) -> _R:
+    async def _add_sequence(self, call: requests.Call, send: AsyncFunction[requests.Call, _R]) -> _R:
         """Send a request with its sequence within the transaction, which makes it safe to send it again."""
         progress, body = self._progress, call.body or "{}"
         sequence = progress.next_sequence()
         while True:
             try:
-                return await send(replace(call, body=add_sequence(body, sequence)))
+                return await send(replace(call, body=requests.add_sequence(body, sequence)))
             except TuplegateError as error:
                 lower = progress.lower_sequence(error)
                 if lower is None:
@@ -256,7 +251,7 @@ class AsyncOpenTransaction(Progressing):
 class AsyncInnerStream(AsyncRowStream):
     """A stream within a transaction. It tells the transaction how it ended."""
 
-    def __init__(self, transaction: AsyncOpenTransaction, call: Call, timeout_s: float) -> None:
+    def __init__(self, transaction: AsyncOpenTransaction, call: requests.Call, timeout_s: float) -> None:
         super().__init__(transaction._transport, call, timeout_s)
         self._transaction = transaction
 

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, TypeVar, overload
 from urllib.parse import quote, urlencode
 
+from tuplegate.client import requests
 from tuplegate.client.answers import Answer, read_rows, read_transaction
 from tuplegate.client.base import ClientBase
 from tuplegate.client.errors import OutcomeUnknown, TuplegateError
@@ -19,28 +20,10 @@ from tuplegate.client.functions import Function
 from tuplegate.client.positions import Consistency
 from tuplegate.client.progress import can_run_again
 from tuplegate.client.records import ConsoleCode, Organization, Session, Table, Transaction, make_record, make_records
-from tuplegate.client.requests import (
-    Call,
-    OpenOptions,
-    Statement,
-    drop_none,
-    drop_stream_hint,
-    split_batches,
-    write_path,
-    write_query_body,
-    write_transaction_body,
-)
 from tuplegate.client.retries import AnswerLost, Course, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.statements import seems_to_read
-from tuplegate.client.synchronous.control import (
-    Databases,
-    Engines,
-    Keys,
-    Organizations,
-    Plane,
-    Sessions,
-)
+from tuplegate.client.synchronous import control
 from tuplegate.client.synchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
 from tuplegate.client.synchronous.open_transaction import OpenTransaction
 from tuplegate.client.synchronous.stream import RowStream
@@ -73,12 +56,12 @@ class Client(ClientBase):
     ) -> None:
         super().__init__(url, api_key, control_url, database, timeout_s, consistency)
         self._transport = Transport(self._api_key, secure=self._is_secure, ca_file=ca_file, retries=retries)
-        self._control = Plane(self._transport, self.url, self._given_control_url, timeout_s)
-        self.databases = Databases(self._control)
-        self.keys = Keys(self._control)
-        self.sessions = Sessions(self._control)
-        self.organizations = Organizations(self._control)
-        self.engines = Engines(self._control)
+        self._control = control.Plane(self._transport, self.url, self._given_control_url, timeout_s)
+        self.databases = control.Databases(self._control)
+        self.keys = control.Keys(self._control)
+        self.sessions = control.Sessions(self._control)
+        self.organizations = control.Organizations(self._control)
+        self.engines = control.Engines(self._control)
 
     def __enter__(self) -> "Client":
         return self
@@ -122,9 +105,9 @@ class Client(ClientBase):
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         course = self._transport.start_course(timeout_s)
-        sql = drop_stream_hint(sql)
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
-        call = Call(
+        sql = requests.drop_stream_hint(sql)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
+        call = requests.Call(
             "POST",
             f"{self.url}/v1/query",
             body,
@@ -134,7 +117,7 @@ class Client(ClientBase):
         if idempotency_key is not None:
             answer = send_keyed(self._transport, call, idempotency_key, course)
         elif seems_to_read(sql):
-            body = write_transaction_body([(sql, params)], timeout_s, convert, read_only=True)
+            body = requests.write_transaction_body([(sql, params)], timeout_s, convert, read_only=True)
             again = replace(call, url=f"{self.url}/v1/transaction", body=body, repeat=Repeat.HARMLESS)
             answer = send_read(self._transport, call, again, course)
         elif idempotent:
@@ -157,8 +140,8 @@ class Client(ClientBase):
         sent."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         headers = {**self._read_headers(self._transport.positions, consistency), "Accept": "application/x-ndjson"}
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
-        call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
+        call = requests.Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
         return RowStream(self._transport, call, timeout_s)
 
     @overload
@@ -169,7 +152,7 @@ class Client(ClientBase):
     @overload
     def transaction(
         self,
-        statements: Sequence[Statement],
+        statements: Sequence[requests.Statement],
         *,
         read_only: bool = False,
         timeout_s: float | None = None,
@@ -178,7 +161,7 @@ class Client(ClientBase):
         consistency: Consistency | None = None,
     ) -> Transaction: ...
 
-    def transaction(self, statements: Sequence[Statement] | None = None, **options: Any) -> Any:
+    def transaction(self, statements: Sequence[requests.Statement] | None = None, **options: Any) -> Any:
         """Run statements as one atomic unit; without statements, return a transaction to run them in one by one.
 
         With statements: each is SQL, or a pair of SQL and parameters. After a lost answer the call is repeated, and
@@ -197,7 +180,7 @@ class Client(ClientBase):
         # It is bound to the key and the database of this moment.
         headers = {"Authorization": f"Bearer {self._transport.token}", **self._headers}
         life_s = self.timeout_s if timeout_s is None else timeout_s
-        options = OpenOptions(self.url, headers, read_only, life_s, idle_timeout_s, self.timeout_s)
+        options = requests.OpenOptions(self.url, headers, read_only, life_s, idle_timeout_s, self.timeout_s)
         return OpenTransaction(self._transport, options)
 
     def run(
@@ -232,7 +215,7 @@ class Client(ClientBase):
 
     def _run_statements(
         self,
-        statements: Sequence[Statement],
+        statements: Sequence[requests.Statement],
         *,
         read_only: bool = False,
         timeout_s: float | None = None,
@@ -252,8 +235,8 @@ class Client(ClientBase):
             repeat = Repeat.NEVER
         elif not read_only or idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key or secrets.token_hex(16)
-        body = write_transaction_body(statements, timeout_s, True, read_only=read_only)
-        call = Call("POST", f"{self.url}/v1/transaction", body, headers, repeat)
+        body = requests.write_transaction_body(statements, timeout_s, True, read_only=read_only)
+        call = requests.Call("POST", f"{self.url}/v1/transaction", body, headers, repeat)
         try:
             answer = self._transport.call(call, self._transport.start_course(timeout_s))
         except AnswerLost as error:
@@ -277,7 +260,7 @@ class Client(ClientBase):
         """
         every = list(params_seq)
         affected = 0
-        for start, end in split_batches(len(every), batch_size):
+        for start, end in requests.split_batches(len(every), batch_size):
             statements = [(sql, params) for params in every[start:end]]
             affected += (self.transaction(statements, timeout_s=timeout_s)).affected_rows
         return affected
@@ -293,18 +276,18 @@ class Client(ClientBase):
         """
         rows = read_frame(frame)
         sql = write_insert(table, rows.names)
-        for start, end in split_batches(len(rows), batch_size):
+        for start, end in requests.split_batches(len(rows), batch_size):
             self.query(sql, [rows.documents(start, end)], timeout_s=timeout_s)
         return len(rows)
 
     def transaction_state(self, transaction_id: str) -> str:
         """Return `open`, `failed`, `committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never
         seen."""
-        return str((self._ask_data_plane("GET", write_path("transaction", transaction_id))).body["state"])
+        return str((self._ask_data_plane("GET", requests.write_path("transaction", transaction_id))).body["state"])
 
     def abort_transaction(self, transaction_id: str) -> str:
         """Abort an unfinished or unknown id for good, and return its final state."""
-        path = write_path("transaction", transaction_id) + "/abort"
+        path = requests.write_path("transaction", transaction_id) + "/abort"
         # Aborting twice is the same as once.
         return str((self._ask_data_plane("POST", path)).body["state"])
 
@@ -326,8 +309,8 @@ class Client(ClientBase):
         self, workload: str = "point_read", *, seconds: int | None = None, concurrency: int | None = None
     ) -> dict[str, Any]:
         """Measure the database for some seconds: operations, operations per second, and percentiles of their times."""
-        wanted = urlencode(drop_none(workload=workload, seconds=seconds, concurrency=concurrency))
-        call = Call("GET", f"{self.url}/bench?{wanted}", None, self._headers)
+        wanted = urlencode(requests.drop_none(workload=workload, seconds=seconds, concurrency=concurrency))
+        call = requests.Call("GET", f"{self.url}/bench?{wanted}", None, self._headers)
         return dict((self._transport.call(call, self._transport.start_course(self.timeout_s))).body)
 
     def health(self) -> dict[str, Any]:
@@ -335,7 +318,7 @@ class Client(ClientBase):
         return dict((self._ask_data_plane("GET", "/health")).body)
 
     def _ask_data_plane(self, method: str, path: str) -> Answer:
-        call = Call(method, self.url + path, None, self._headers, Repeat.HARMLESS)
+        call = requests.Call(method, self.url + path, None, self._headers, Repeat.HARMLESS)
         return self._transport.call(call, self._transport.start_course(self.timeout_s))
 
     # -- who is asking ------------------------------------------------------------------------------------------
@@ -344,7 +327,7 @@ class Client(ClientBase):
         self, *, scopes: Sequence[str] | None = None, database: str | None = None, expires_in: int | None = None
     ) -> Session:
         """Begin a session of 24 hours, or of `expires_in` seconds. From now on its token is used instead of the key."""
-        wishes = drop_none(expires_in=expires_in, scopes=scopes and list(scopes), database=database)
+        wishes = requests.drop_none(expires_in=expires_in, scopes=scopes and list(scopes), database=database)
         self._transport.token = self._api_key
         answer = self._control.send("POST", "/v1/session", wishes)
         self._transport.token = answer["token"]
@@ -352,7 +335,7 @@ class Client(ClientBase):
 
     def console_code(self, *, scopes: Sequence[str] | None = None, database: str | None = None) -> ConsoleCode:
         """Make a code that opens one session in the console, within a minute. It needs the key, not a session."""
-        wishes = drop_none(scopes=scopes and list(scopes), database=database)
+        wishes = requests.drop_none(scopes=scopes and list(scopes), database=database)
         return make_record(ConsoleCode, self._control.send("POST", "/v1/console/codes", wishes))
 
     def refresh(self) -> Session:

@@ -12,22 +12,13 @@ from typing import Any, TypeVar
 
 import httpx
 
+from tuplegate.client import requests
 from tuplegate.client.answers import Answer, read_rows, read_transaction
 from tuplegate.client.errors import OutcomeUnknown, StreamCut, TuplegateError
 from tuplegate.client.failures import explain_lost_commit
 from tuplegate.client.functions import Function
 from tuplegate.client.progress import Progressing, TransactionState
 from tuplegate.client.records import Transaction
-from tuplegate.client.requests import (
-    Call,
-    OpenOptions,
-    Statement,
-    add_sequence,
-    drop_stream_hint,
-    write_begin_body,
-    write_commit_body,
-    write_query_body,
-)
 from tuplegate.client.retries import AnswerLost, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.synchronous.stream import RowStream
@@ -47,7 +38,7 @@ class OpenTransaction(Progressing):
     one fails, it is over.
     """
 
-    def __init__(self, transport: Transport, options: OpenOptions) -> None:
+    def __init__(self, transport: Transport, options: requests.OpenOptions) -> None:
         super().__init__()
         self._transport = transport
         self._options = options
@@ -85,13 +76,13 @@ class OpenTransaction(Progressing):
         """
         self._progress.check_can_run()
         timeout_s = self._options.call_timeout_s if timeout_s is None else timeout_s
-        sql = drop_stream_hint(sql)
+        sql = requests.drop_stream_hint(sql)
         if self.id is None and max_rows is None and timeout_s >= self._options.timeout_s:
             answer = self._begin(timeout_s, (sql, params), convert)
             return read_rows(replace(answer, body=answer.body["result"]), None, convert)
         if self.id is None:
             self._begin(timeout_s)
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
         answer = self._send("query", body, timeout_s, exact=not convert)
         self._progress.note_answer(answer.body)
         return read_rows(answer, max_rows, convert)
@@ -108,8 +99,8 @@ class OpenTransaction(Progressing):
         """Return the rows of one statement as they arrive, in constant memory. The transaction runs nothing else until
         the stream is read to its end or closed. To close it before its end may fail the transaction."""
         timeout_s = self._options.call_timeout_s if timeout_s is None else timeout_s
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
-        return InnerStream(self, Call("POST", "", body, exact=not convert), timeout_s)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
+        return InnerStream(self, requests.Call("POST", "", body, exact=not convert), timeout_s)
 
     def savepoint(self) -> "Savepoint":
         """Return a savepoint for `with`: an exception in the block undoes what was run in it, and no more."""
@@ -117,7 +108,7 @@ class OpenTransaction(Progressing):
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    def commit(self, statement: Statement | None = None, *, timeout_s: float | None = None) -> Transaction:
+    def commit(self, statement: requests.Statement | None = None, *, timeout_s: float | None = None) -> Transaction:
         """Commit, after running a last statement if one is given: SQL, or a pair of SQL and parameters.
 
         After a lost answer it is sent again, and tells what happened. OutcomeUnknown is raised only if that fails too.
@@ -131,7 +122,7 @@ class OpenTransaction(Progressing):
         if self.id is None:
             self._begin(timeout_s)
         try:
-            answer = self._send("commit", write_commit_body(statement, timeout_s), timeout_s)
+            answer = self._send("commit", requests.write_commit_body(statement, timeout_s), timeout_s)
         except (AnswerLost, OutcomeUnknown) as error:
             answer = self._ask_outcome(error, statement is not None)
         except TuplegateError as error:
@@ -189,16 +180,18 @@ class OpenTransaction(Progressing):
     def _address(self, verb: str) -> str:
         return f"{self._options.url}/v1/transaction/{self.id}/{verb}"
 
-    def _begin(self, timeout_s: float, first: Statement | None = None, convert: bool = True) -> Answer:
+    def _begin(self, timeout_s: float, first: requests.Statement | None = None, convert: bool = True) -> Answer:
         """Begin it. A begin whose answer is lost is repeated: the first one is rolled back when it expires."""
         options = self._options
-        body = write_begin_body(first, convert, options.timeout_s, options.idle_timeout_s, read_only=options.read_only)
+        body = requests.write_begin_body(
+            first, convert, options.timeout_s, options.idle_timeout_s, read_only=options.read_only
+        )
         return self._begin_with(body, timeout_s, exact=not convert)
 
     def _begin_with(self, body: str, timeout_s: float, exact: bool = False) -> Answer:
         progress, options = self._progress, self._options
         url = f"{options.url}/v1/transaction/begin"
-        call = Call("POST", url, body, options.headers, Repeat.HARMLESS, exact)
+        call = requests.Call("POST", url, body, options.headers, Repeat.HARMLESS, exact)
         progress.is_running = True
         try:
             answer = self._transport.call(call, self._transport.start_course(timeout_s))
@@ -213,15 +206,15 @@ class OpenTransaction(Progressing):
 
     def _tell(self, verb: str, timeout_s: float, body: str | None = None) -> Answer:
         """Send a request without a sequence, which does no harm if it arrives twice."""
-        call = Call("POST", self._address(verb), body, self._options.headers, Repeat.HARMLESS)
+        call = requests.Call("POST", self._address(verb), body, self._options.headers, Repeat.HARMLESS)
         return self._transport.call(call, self._transport.start_course(timeout_s))
 
     def _send(self, verb: str, body: str, timeout_s: float, exact: bool = False) -> Answer:
         course = self._transport.start_course(timeout_s)
-        call = Call("POST", self._address(verb), body, self._options.headers, Repeat.SEQUENCED, exact)
+        call = requests.Call("POST", self._address(verb), body, self._options.headers, Repeat.SEQUENCED, exact)
         return self._add_sequence(call, lambda sent: self._transport.call(sent, course))
 
-    def _open_stream(self, call: Call, timeout_s: float) -> httpx.Response:
+    def _open_stream(self, call: requests.Call, timeout_s: float) -> httpx.Response:
         """Begin the transaction if it is new, and open a stream within it."""
         self._progress.check_can_run()
         if self.id is None:
@@ -236,13 +229,13 @@ class OpenTransaction(Progressing):
         self._progress.note_taken()
         return response
 
-    def _add_sequence(self, call: Call, send: Function[Call, _R]) -> _R:
+    def _add_sequence(self, call: requests.Call, send: Function[requests.Call, _R]) -> _R:
         """Send a request with its sequence within the transaction, which makes it safe to send it again."""
         progress, body = self._progress, call.body or "{}"
         sequence = progress.next_sequence()
         while True:
             try:
-                return send(replace(call, body=add_sequence(body, sequence)))
+                return send(replace(call, body=requests.add_sequence(body, sequence)))
             except TuplegateError as error:
                 lower = progress.lower_sequence(error)
                 if lower is None:
@@ -257,7 +250,7 @@ class OpenTransaction(Progressing):
 class InnerStream(RowStream):
     """A stream within a transaction. It tells the transaction how it ended."""
 
-    def __init__(self, transaction: OpenTransaction, call: Call, timeout_s: float) -> None:
+    def __init__(self, transaction: OpenTransaction, call: requests.Call, timeout_s: float) -> None:
         super().__init__(transaction._transport, call, timeout_s)
         self._transaction = transaction
 

@@ -70,9 +70,7 @@ class SqlRoutes:
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: SqlRequest) -> None:
         options = find_options(exchange)
-        target = self._identities.recall_target(identity, exchange)
-        if target is None:
-            target = await self._identities.find_target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         key: str | None = None
         snapshot = False
         if identity.reads_snapshots or not options.is_plain:

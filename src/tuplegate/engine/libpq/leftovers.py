@@ -43,13 +43,7 @@ def _has_one(folded: str, names: tuple[str, ...]) -> bool:
 
 def is_plain(sql: str, keyword: str) -> bool:
     """Return whether the text itself can leave nothing behind that `DISCARD ALL` does not remove."""
-    if keyword not in _PLAIN:
-        return False
-    folded = fold(sql)
-    # All but one of the names have an underscore or an ampersand: most texts need no closer look.
-    if "_" not in folded and "&" not in folded:
-        return "setseed" not in folded
-    return not _has_one(folded, _SETS_OR_RUNS) and not _has_one(folded, _OF_SESSION)
+    return read_text(sql, keyword).plain
 
 
 def refuse_copy(statement: Statement) -> None:
@@ -104,8 +98,6 @@ def read_text(sql: str, keyword: str) -> Reading:
     """Read a text for all names at once, so that a long text is searched for each of them only once."""
     folded = fold(sql)
     left = _find_leftovers(folded, keyword)
-    if "_" not in folded and "&" not in folded:
-        return Reading(keyword in _PLAIN and "setseed" not in folded, names_settings=False, leftovers=left)
     runs = _has_one(folded, _SETS_OR_RUNS)
     plain = keyword in _PLAIN and not runs and not _has_one(folded, _OF_SESSION)
     return Reading(plain, runs or "synchronous_commit" in folded, left)

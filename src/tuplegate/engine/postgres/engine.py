@@ -210,13 +210,8 @@ class PostgresEngine:
             return await self._recovery.outcome_of_former(ticket)
         return await self._recovery.outcome_of_lost(target.database, ticket)
 
-    def stream(
-        self, target: port.Target, statement: port.Statement, bounds: port.Bounds
-    ) -> AbstractAsyncContextManager[port.RowStream]:
-        return self._stream(target, statement, bounds)
-
     @asynccontextmanager
-    async def _stream(
+    async def stream(
         self, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
         pool = self._pools.find_pool(target)

@@ -10,7 +10,7 @@ from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check, to_failure
-from tuplegate.engine.libpq.leftovers import Leftovers, is_plain, read_text
+from tuplegate.engine.libpq.leftovers import Leftovers, read_text
 from tuplegate.engine.libpq.parameters import needs_describing, write_params
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector
@@ -54,8 +54,8 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
         self.statements = statements
         self.is_read_only = not target.may_write
         self._as_sent = False
-        self._plain = [is_plain(statement.sql, statement.keyword) for statement in statements]
-        self.is_plain = all(self._plain)
+        self._readings = [read_text(statement.sql, statement.keyword) for statement in statements]
+        self.is_plain = all(reading.plain for reading in self._readings)
 
     def begin(self, member: Member) -> None:
         super().begin(member)
@@ -114,7 +114,7 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
                 waiting += self._preparing.put(index, statement, params, rows_at_once, rows)
                 owners += [None] * (len(waiting) - len(owners) - 1)
             owners.append(index)
-            if has_code or not self._plain[index]:
+            if has_code or not self._readings[index].plain:
                 waiting.append(SPEAK_UTF8)
                 owners.append(None)
         # Deferred checks run now, while the time limit still holds.
@@ -213,14 +213,10 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
 
     def _find_left(self) -> Leftovers:
         """Return the most that a statement has left on the connection."""
-        found = Leftovers.NOTHING
-        for statement in self.statements:
-            left = read_text(statement.sql, statement.keyword).leftovers
-            if left is Leftovers.ANYTHING:
-                return left
-            if left is Leftovers.SEQUENCES:
-                found = left
-        return found
+        left = [reading.leftovers for reading in self._readings]
+        if Leftovers.ANYTHING in left:
+            return Leftovers.ANYTHING
+        return Leftovers.SEQUENCES if Leftovers.SEQUENCES in left else Leftovers.NOTHING
 
     def _may_change_types(self) -> bool:
         return any(changes_types(statement.keyword) for statement in self.statements)
