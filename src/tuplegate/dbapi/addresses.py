@@ -5,7 +5,8 @@ key may also stand where a password would, `tuplegate://:KEY@host`, which many p
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tuplegate.client.addresses import DEFAULT_URL, check_key, check_url
@@ -16,77 +17,33 @@ _PORT = 8080
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TLS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 _OPTIONS = ("tls", "ca_file", "timeout_s", "retries")
+_NUMBERS = (("timeout_s", float), ("retries", int))
 
 
 @dataclass(frozen=True)
 class Address:
+    """A service and a key, and how requests are sent there."""
+
     url: str
-    api_key: str | None = None
+    api_key: str = ""
     database: str | None = None
     ca_file: str | None = None
-    timeout_s: float | None = None
-    retries: int | None = None
+    timeout_s: float = 60.0
+    retries: int = 5
 
 
-@dataclass(frozen=True)
-class ConnectOptions:
-    """How a connection is made. `life_ms` and `idle_ms` are the bounds of its transactions; None for the service's."""
-
-    url: str
-    api_key: str
-    database: str | None
-    timeout_s: float
-    retries: int
-    ca_file: str | None
-    autocommit: bool
-    read_only: bool
-    life_ms: int | None
-    idle_ms: int | None
-
-
-def choose_options(
-    url: str | None,
-    api_key: str | None,
-    database: str | None,
-    timeout_s: float | None,
-    retries: int | None,
-    ca_file: str | None,
-    autocommit: bool,
-    read_only: bool,
-    transaction_timeout_s: float | None,
-    idle_timeout_s: float | None,
-) -> ConnectOptions:
+def choose_address(url: str | None, **given: str | float | None) -> Address:
     """Return what is given, or else what is in the address or in the environment. Raises InterfaceError."""
     try:
         address = read_address(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
-        key = api_key or address.api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
+        chosen: Any = {name: value for name, value in given.items() if value not in (None, "")}
+        address = replace(address, **chosen)
+        key = address.api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
         if not key:
             raise ValueError("there is no API key: give it in the address, as api_key, or set TUPLEGATE_API_KEY")
-        service, key = check_url(address.url), check_key(key)
+        return replace(address, url=check_url(address.url), api_key=check_key(key))
     except ValueError as exc:
         raise InterfaceError(str(exc)) from exc
-    return ConnectOptions(
-        service,
-        key,
-        database or address.database,
-        _first(timeout_s, address.timeout_s, 60.0),
-        int(_first(retries, address.retries, 5)),
-        ca_file or address.ca_file,
-        autocommit,
-        read_only,
-        _milliseconds(transaction_timeout_s),
-        _milliseconds(idle_timeout_s),
-    )
-
-
-def _first(given: float | None, addressed: float | None, default: float) -> float:
-    if given is not None:
-        return given
-    return default if addressed is None else addressed
-
-
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else max(int(seconds * 1000), 1)
 
 
 def read_address(url: str) -> Address:
@@ -100,13 +57,13 @@ def read_address(url: str) -> Address:
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
         raise ValueError(f"the address has the option {unknown[0]!r}; the known ones are {', '.join(_OPTIONS)}")
+    numbers: Any = {name: kind(_read_number(name, options[name])) for name, kind in _NUMBERS if name in options}
     return Address(
         write_url(parts.hostname, parts.port, _read_tls(options.get("tls"))),
-        unquote(parts.password or parts.username or "") or None,
+        unquote(parts.password or parts.username or ""),
         unquote(parts.path[1:]) or None,
         options.get("ca_file"),
-        _read_number(options, "timeout_s"),
-        None if (retries := _read_number(options, "retries")) is None else int(retries),
+        **numbers,
     )
 
 
@@ -126,10 +83,8 @@ def _read_tls(given: str | None) -> bool | None:
     return _TLS[given.lower()]
 
 
-def _read_number(options: dict[str, str], name: str) -> float | None:
-    if name not in options:
-        return None
+def _read_number(name: str, text: str) -> float:
     try:
-        return float(options[name])
+        return float(text)
     except ValueError:
-        raise ValueError(f"{name} is {options[name]!r} in the address: it is a number") from None
+        raise ValueError(f"{name} is {text!r} in the address: it is a number") from None

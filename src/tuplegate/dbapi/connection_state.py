@@ -1,7 +1,7 @@
 """The part of a connection that sends nothing: its options, and whether it is closed or inside a transaction."""
 
 from tuplegate.dbapi import errors
-from tuplegate.dbapi.addresses import ConnectOptions
+from tuplegate.dbapi.addresses import Address
 
 
 class ConnectionState:
@@ -20,13 +20,15 @@ class ConnectionState:
 
     _transaction: object | None = None
 
-    def __init__(self, options: ConnectOptions) -> None:
-        self._options = options
-        self._url = options.url
-        self._headers = {} if options.database is None else {"Tuplegate-Database": options.database}
-        self._timeout_s = options.timeout_s
-        self._autocommit = options.autocommit
-        self.read_only = options.read_only
+    def __init__(
+        self, address: Address, autocommit: bool, read_only: bool, life_s: float | None, idle_s: float | None
+    ) -> None:
+        self._url = address.url
+        self._headers = {} if address.database is None else {"Tuplegate-Database": address.database}
+        self._timeout_s = address.timeout_s
+        self._autocommit = autocommit
+        self.read_only = read_only
+        self._life_ms, self._idle_ms = _milliseconds(life_s), _milliseconds(idle_s)
         self._is_doomed = False
         self._is_closed = False
 
@@ -53,3 +55,7 @@ class ConnectionState:
     def _check_open(self) -> None:
         if self._is_closed:
             raise errors.InterfaceError("the connection is closed")
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else max(int(seconds * 1000), 1)

@@ -12,7 +12,7 @@ from tuplegate.client.asynchronous.transport import AsyncTransport
 from tuplegate.client.errors import ConnectionFailed, OutcomeUnknown, SqlError, TuplegateError
 from tuplegate.client.requests import Call, OpenOptions, write_commit_body
 from tuplegate.client.retries import Repeat
-from tuplegate.dbapi.addresses import ConnectOptions, choose_options
+from tuplegate.dbapi.addresses import Address, choose_address
 from tuplegate.dbapi.asynchronous.cursor import AsyncCursor
 from tuplegate.dbapi.bodies import split_lists, write_batch, write_begin, write_query, write_repeated
 from tuplegate.dbapi.connection_state import ConnectionState
@@ -36,10 +36,12 @@ class AsyncConnection(ConnectionState):
 
     _transaction: AsyncOpenTransaction | None = None
 
-    def __init__(self, options: ConnectOptions) -> None:
-        super().__init__(options)
+    def __init__(
+        self, address: Address, autocommit: bool, read_only: bool, life_s: float | None, idle_s: float | None
+    ) -> None:
+        super().__init__(address, autocommit, read_only, life_s, idle_s)
         self._transport = AsyncTransport(
-            options.api_key, secure=self._url.startswith("https:"), ca_file=options.ca_file, retries=options.retries
+            address.api_key, secure=self._url.startswith("https:"), ca_file=address.ca_file, retries=address.retries
         )
         self._lock = AsyncLock()
 
@@ -186,10 +188,10 @@ class AsyncConnection(ConnectionState):
 
         Where the answer is lost it is begun again: what the service may have begun is rolled back when it is idle.
         """
-        timeout_s, life_ms, idle_ms = self._timeout_s, self._options.life_ms, self._options.idle_ms
+        timeout_s = self._timeout_s
         options = OpenOptions(self._url, self._headers, self.read_only, timeout_s, None, timeout_s)
         transaction = AsyncOpenTransaction(self._transport, options)
-        body = write_begin(statement, self.read_only, life_ms, idle_ms)
+        body = write_begin(statement, self.read_only, self._life_ms, self._idle_ms)
         result: Mapping[str, Any] = (await transaction._begin_with(body, timeout_s)).body["result"]
         self._transaction = transaction
         return result
@@ -252,16 +254,7 @@ async def connect_async(
     for how long a transaction may stay open, and wait for its next statement; the service has a default and a maximum.
     Nothing is sent yet.
     """
-    options = choose_options(
-        url,
-        api_key,
-        database,
-        timeout_s,
-        retries,
-        ca_file,
-        autocommit,
-        read_only,
-        transaction_timeout_s,
-        idle_timeout_s,
+    address = choose_address(
+        url, api_key=api_key, database=database, timeout_s=timeout_s, retries=retries, ca_file=ca_file
     )
-    return AsyncConnection(options)
+    return AsyncConnection(address, autocommit, read_only, transaction_timeout_s, idle_timeout_s)

@@ -13,7 +13,7 @@ from tuplegate.client.synchronous.delivery import send_keyed, send_keyed_if_poss
 from tuplegate.client.synchronous.open_transaction import OpenTransaction
 from tuplegate.client.synchronous.stream import RowStream
 from tuplegate.client.synchronous.transport import Transport
-from tuplegate.dbapi.addresses import ConnectOptions, choose_options
+from tuplegate.dbapi.addresses import Address, choose_address
 from tuplegate.dbapi.bodies import split_lists, write_batch, write_begin, write_query, write_repeated
 from tuplegate.dbapi.connection_state import ConnectionState
 from tuplegate.dbapi.errors import explain_failed, leaves_open, make_error
@@ -37,10 +37,12 @@ class Connection(ConnectionState):
 
     _transaction: OpenTransaction | None = None
 
-    def __init__(self, options: ConnectOptions) -> None:
-        super().__init__(options)
+    def __init__(
+        self, address: Address, autocommit: bool, read_only: bool, life_s: float | None, idle_s: float | None
+    ) -> None:
+        super().__init__(address, autocommit, read_only, life_s, idle_s)
         self._transport = Transport(
-            options.api_key, secure=self._url.startswith("https:"), ca_file=options.ca_file, retries=options.retries
+            address.api_key, secure=self._url.startswith("https:"), ca_file=address.ca_file, retries=address.retries
         )
         self._lock = Lock()
 
@@ -187,10 +189,10 @@ class Connection(ConnectionState):
 
         Where the answer is lost it is begun again: what the service may have begun is rolled back when it is idle.
         """
-        timeout_s, life_ms, idle_ms = self._timeout_s, self._options.life_ms, self._options.idle_ms
+        timeout_s = self._timeout_s
         options = OpenOptions(self._url, self._headers, self.read_only, timeout_s, None, timeout_s)
         transaction = OpenTransaction(self._transport, options)
-        body = write_begin(statement, self.read_only, life_ms, idle_ms)
+        body = write_begin(statement, self.read_only, self._life_ms, self._idle_ms)
         result: Mapping[str, Any] = (transaction._begin_with(body, timeout_s)).body["result"]
         self._transaction = transaction
         return result
@@ -253,16 +255,7 @@ def connect(
     for how long a transaction may stay open, and wait for its next statement; the service has a default and a maximum.
     Nothing is sent yet.
     """
-    options = choose_options(
-        url,
-        api_key,
-        database,
-        timeout_s,
-        retries,
-        ca_file,
-        autocommit,
-        read_only,
-        transaction_timeout_s,
-        idle_timeout_s,
+    address = choose_address(
+        url, api_key=api_key, database=database, timeout_s=timeout_s, retries=retries, ca_file=ca_file
     )
-    return Connection(options)
+    return Connection(address, autocommit, read_only, transaction_timeout_s, idle_timeout_s)
