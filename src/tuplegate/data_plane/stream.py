@@ -13,6 +13,7 @@ from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.timings import note_engine_time
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
+from tuplegate.metrics.sums import Counted
 from tuplegate.protocol.errors import ErrorBody, ServiceError
 from tuplegate.protocol.events import FRAMINGS, Framing
 from tuplegate.protocol.messages import StreamFormat
@@ -36,6 +37,10 @@ class StreamWriter:
         self._engine = engine
         self._heartbeat_s = heartbeat_s
         self.begun = self.open = self.rows = 0
+
+    def measure(self) -> Counted:
+        """Return its counts, named as in the table of metrics."""
+        return {"streams_total": self.begun, "stream_rows_total": self.rows}, {"streams_open": self.open}
 
     async def answer(self, exchange: Exchange, format: StreamFormat, job: QueryJob, *, snapshot: bool) -> None:
         """Run the query and write its events. Raises a failure only while nothing was written."""
