@@ -17,8 +17,8 @@ from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import Records, new_number, number_of
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.database_secrets import database_secret
 from tuplegate.engine.libpq.leftovers import refuse_copy
+from tuplegate.engine.libpq.logins import database_secret
 from tuplegate.engine.port import (
     Access,
     Commit,

@@ -168,23 +168,15 @@ class IdentityCache:
 
     async def find_target(self, identity: Identity, exchange: Exchange) -> Target:
         """Return the database that the request names, or the identity's own."""
-        name = exchange.headers.get(b"tuplegate-database")
+        target, exchange.usage = await self.find_named(identity, exchange.headers.get(b"tuplegate-database"))
+        return target
+
+    async def find_named(self, identity: Identity, name: bytes | None) -> tuple[Target, Usage]:
+        """Return the database of this name, or the identity's own, with its usage."""
         if name is None:
             if identity.target is None:
                 raise ServiceError("not_found", "there is no database for this token")
-            return identity.target
-        target, exchange.usage = await self._find_by_name(identity, name)
-        return target
-
-    async def find_named(self, identity: Identity, name: str | None) -> tuple[Target, Usage]:
-        """Return the database of this name, or the identity's own, with its usage."""
-        if name is not None:
-            return await self._find_by_name(identity, name.encode())
-        if identity.target is None:
-            raise ServiceError("not_found", "there is no database for this token")
-        return identity.target, identity.usage
-
-    async def _find_by_name(self, identity: Identity, name: bytes) -> tuple[Target, Usage]:
+            return identity.target, identity.usage
         now = asyncio.get_running_loop().time()
         wanted = name[:NAME_LENGTH_MAX].decode("utf-8", "replace")
         if len(name) > NAME_LENGTH_MAX:  # no database has such a name; it is neither looked up nor kept

@@ -1,5 +1,7 @@
 """Routes that list, create, copy, change and delete databases."""
 
+from dataclasses import dataclass
+
 import msgspec
 
 from tuplegate.access.states import DATABASE
@@ -15,23 +17,16 @@ from tuplegate.protocol.errors import ServiceError
 from tuplegate.tenancy.lifecycle import Lifecycle
 
 
+@dataclass(frozen=True, slots=True)
 class DatabaseRoutes:
-    """Routes of databases. A token that is bound to one database sees and changes only that one."""
+    """Routes of databases. A token that is bound to one database sees and changes only that one. An organization may
+    have `_databases_max`."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        lifecycle: Lifecycle,
-        databases: Databases,
-        identities: IdentityCache,
-        databases_max: int,
-    ) -> None:
-        """`databases_max` is how many an organization may have."""
-        self._catalog = catalog
-        self._lifecycle = lifecycle
-        self._databases = databases
-        self._identities = identities
-        self._databases_max = databases_max
+    _catalog: Catalog
+    _lifecycle: Lifecycle
+    _databases: Databases
+    _identities: IdentityCache
+    _databases_max: int
 
     async def index(self, exchange: Exchange, identity: Identity) -> None:
         page = common.read_page(exchange)

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -24,27 +25,18 @@ from tuplegate.tenancy.lifecycle import Lifecycle
 _FIRST_DATABASE = "main"
 
 
+@dataclass(frozen=True, slots=True)
 class OrganizationRoutes:
-    """Routes of organizations. A new one gets `default_tier` unless the operator names another of `tiers`. While there
-    are `unaccepted` weaknesses of the engine, there may be only one organization."""
+    """Routes of organizations. A new one gets `_default_tier` unless the operator names another of `_tiers`. While
+    there are `_unaccepted` weaknesses of the engine, there may be only one organization."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        lifecycle: Lifecycle,
-        identities: IdentityCache,
-        tiers: Mapping[str, Tier],
-        default_tier: str,
-        limits: Mapping[str, int],
-        unaccepted: Sequence[Weakness] = (),
-    ) -> None:
-        self._catalog = catalog
-        self._lifecycle = lifecycle
-        self._identities = identities
-        self._tiers = tiers
-        self._default_tier = default_tier
-        self._limits = limits
-        self._unaccepted = unaccepted
+    _catalog: Catalog
+    _lifecycle: Lifecycle
+    _identities: IdentityCache
+    _tiers: Mapping[str, Tier]
+    _default_tier: str
+    _limits: Mapping[str, int]
+    _unaccepted: Sequence[Weakness] = ()
 
     # -- one's own ----------------------------------------------------------------------------------------------
 

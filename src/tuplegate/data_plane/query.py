@@ -9,7 +9,7 @@ import msgspec
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
+from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_alone, run_once
 from tuplegate.data_plane.long_requests import read_long_query
 from tuplegate.data_plane.stream import QueryJob, StreamWriter
 from tuplegate.data_plane.timings import write_timings
@@ -135,16 +135,8 @@ class QueryRoutes:
             result.notices += done.notices
             return Answer(write_result(exchange, result), lambda: write_result(exchange, result.bare()))
 
-        async def run(keep: port.Keep) -> None:
-            try:
-                promise = port.Promise(keep=keep)
-                await self._engine.transaction(job.target, [job.statement], job.bounds, promise=promise)
-            except port.StatementFailed as failure:
-                failure.statement = None
-                if failure.sqlstate == "25001" and failure.context is None:
-                    message = f"an Idempotency-Key cannot be used here: {failure.message}"
-                    raise ServiceError("malformed_request", message, sqlstate="25001") from failure
-                raise
+        def run(keep: port.Keep) -> Awaitable[None]:
+            return run_alone(self._engine, job.target, job.statement, job.bounds, keep)
 
         await run_once(self._engine, exchange, job.target, key, run, make)
 

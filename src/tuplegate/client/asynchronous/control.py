@@ -25,13 +25,8 @@ from tuplegate.client.retries import AnswerLost, Repeat
 
 _PAGE = 100
 
-# Each collection has a method `list`, so within it the type needs another name.
-_Items = list[Mapping[str, Any]]
-_Databases = list[Database]
-_Engines = list[Engine]
-_Keys = list[Key]
-_Organizations = list[Organization]
-_Sessions = list[Session]
+_List = list
+"""Each collection has a method `list`, so within it the type needs another name."""
 
 
 Progress = Callable[[int], None]
@@ -89,9 +84,9 @@ class AsyncPlane:
             await response.aclose()
         return written
 
-    async def list(self, path: str, limit: int | None = None) -> _Items:
+    async def list(self, path: str, limit: int | None = None) -> _List[Mapping[str, Any]]:
         """Return the items of all pages, or the first `limit` of them."""
-        items: _Items = []
+        items: _List[Mapping[str, Any]] = []
         cursor = ""
         while True:
             page = _PAGE if limit is None else min(limit - len(items), _PAGE)
@@ -112,7 +107,7 @@ class AsyncCollection:
 class AsyncDatabases(AsyncCollection):
     """The databases of the organization. Needs the scope admin."""
 
-    async def list(self) -> _Databases:
+    async def list(self) -> _List[Database]:
         return make_records(Database, await self._plane.list("/v1/databases"))
 
     async def get(self, name: str) -> Database:
@@ -160,7 +155,7 @@ class AsyncDatabases(AsyncCollection):
 class AsyncKeys(AsyncCollection):
     """The API keys of the organization. Needs the scope admin."""
 
-    async def list(self) -> _Keys:
+    async def list(self) -> _List[Key]:
         return make_records(Key, await self._plane.list("/v1/keys"))
 
     async def get(self, id: str) -> Key:
@@ -213,7 +208,7 @@ class AsyncKeys(AsyncCollection):
 class AsyncSessions(AsyncCollection):
     """Open sessions of the organization. Needs the scope admin."""
 
-    async def list(self) -> _Sessions:
+    async def list(self) -> _List[Session]:
         return make_records(Session, await self._plane.list("/v1/sessions"))
 
     async def end(self, id: str) -> None:
@@ -224,7 +219,7 @@ class AsyncSessions(AsyncCollection):
 class AsyncOrganizations(AsyncCollection):
     """All organizations of the installation. Needs the scope operator."""
 
-    async def list(self) -> _Organizations:
+    async def list(self) -> _List[Organization]:
         return make_records(Organization, await self._plane.list("/v1/organizations"))
 
     async def get(self, id: str) -> Organization:
@@ -246,7 +241,7 @@ class AsyncOrganizations(AsyncCollection):
 class AsyncEngines(AsyncCollection):
     """The engines that databases live on. Needs the scope operator."""
 
-    async def list(self) -> _Engines:
+    async def list(self) -> _List[Engine]:
         return make_records(Engine, (await self._plane.get("/v1/engines"))["items"])
 
     async def update(self, name: str, *, weight: int | None = None, state: str | None = None) -> Engine:

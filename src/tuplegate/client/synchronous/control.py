@@ -26,13 +26,8 @@ from tuplegate.client.synchronous.transport import Transport
 
 _PAGE = 100
 
-# Each collection has a method `list`, so within it the type needs another name.
-_Items = list[Mapping[str, Any]]
-_Databases = list[Database]
-_Engines = list[Engine]
-_Keys = list[Key]
-_Organizations = list[Organization]
-_Sessions = list[Session]
+_List = list
+"""Each collection has a method `list`, so within it the type needs another name."""
 
 
 Progress = Callable[[int], None]
@@ -88,9 +83,9 @@ class Plane:
             response.close()
         return written
 
-    def list(self, path: str, limit: int | None = None) -> _Items:
+    def list(self, path: str, limit: int | None = None) -> _List[Mapping[str, Any]]:
         """Return the items of all pages, or the first `limit` of them."""
-        items: _Items = []
+        items: _List[Mapping[str, Any]] = []
         cursor = ""
         while True:
             page = _PAGE if limit is None else min(limit - len(items), _PAGE)
@@ -111,7 +106,7 @@ class Collection:
 class Databases(Collection):
     """The databases of the organization. Needs the scope admin."""
 
-    def list(self) -> _Databases:
+    def list(self) -> _List[Database]:
         return make_records(Database, self._plane.list("/v1/databases"))
 
     def get(self, name: str) -> Database:
@@ -159,7 +154,7 @@ class Databases(Collection):
 class Keys(Collection):
     """The API keys of the organization. Needs the scope admin."""
 
-    def list(self) -> _Keys:
+    def list(self) -> _List[Key]:
         return make_records(Key, self._plane.list("/v1/keys"))
 
     def get(self, id: str) -> Key:
@@ -210,7 +205,7 @@ class Keys(Collection):
 class Sessions(Collection):
     """Open sessions of the organization. Needs the scope admin."""
 
-    def list(self) -> _Sessions:
+    def list(self) -> _List[Session]:
         return make_records(Session, self._plane.list("/v1/sessions"))
 
     def end(self, id: str) -> None:
@@ -221,7 +216,7 @@ class Sessions(Collection):
 class Organizations(Collection):
     """All organizations of the installation. Needs the scope operator."""
 
-    def list(self) -> _Organizations:
+    def list(self) -> _List[Organization]:
         return make_records(Organization, self._plane.list("/v1/organizations"))
 
     def get(self, id: str) -> Organization:
@@ -243,7 +238,7 @@ class Organizations(Collection):
 class Engines(Collection):
     """The engines that databases live on. Needs the scope operator."""
 
-    def list(self) -> _Engines:
+    def list(self) -> _List[Engine]:
         return make_records(Engine, (self._plane.get("/v1/engines"))["items"])
 
     def update(self, name: str, *, weight: int | None = None, state: str | None = None) -> Engine:

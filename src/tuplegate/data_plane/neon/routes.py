@@ -12,7 +12,7 @@ import msgspec
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
+from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_alone, run_once
 from tuplegate.data_plane.long_requests import read_long_sql, wrong_number_of_statements
 from tuplegate.data_plane.neon.connection_string import find_options
 from tuplegate.data_plane.neon.options import SqlOptions
@@ -172,15 +172,11 @@ class SqlRoutes:
             has_rows = any(result.row_count for result in done.results)
             return Answer(body, _refuse_to_keep if has_rows else lambda: body)
 
-        async def run(keep: port.Keep) -> None:
+        def run(keep: port.Keep) -> Awaitable[object]:
+            if not is_batch:
+                return run_alone(self._engine, target, statements[0], bounds, keep)
             promise = port.Promise(keep=keep)
-            try:
-                await self._engine.transaction(target, statements, bounds, read_only=read_only, promise=promise)
-            except port.StatementFailed as failure:
-                if not is_batch and failure.sqlstate == "25001" and failure.context is None:
-                    message = f"an Idempotency-Key cannot be used here: {failure.message}"
-                    raise ServiceError("malformed_request", message, sqlstate="25001") from failure
-                raise
+            return self._engine.transaction(target, statements, bounds, read_only=read_only, promise=promise)
 
         await run_once(self._engine, exchange, target, key, run, make)
 

@@ -46,10 +46,7 @@ class Execution(Run):
         try:
             refuse_copy(statement)
             rules.check_room(pool.state.full_at, self.target, statement)
-            if self._kind is rules.Kind.WRITES and self.target.may_write:
-                result = await self._run_in_block()
-            else:
-                result = await self._run_plainly()
+            result = await self._run_statement(in_block=self.contends)
         except port.StatementFailed as failure:
             refined = self._explain(refine(failure))
             if isinstance(refined, port.StatementFailed):
@@ -90,17 +87,13 @@ class Execution(Run):
             return self.explain_cancel(failure)
         return NodeLost(UNREACHED) if is_node_failure(failure) else failure
 
-    async def _run_plainly(self) -> port.Result:
+    async def _run_statement(self, *, in_block: bool) -> port.Result:
         values = await self.write_values(self.statement, describe=self.describe)
-        rows, results = await self._send([], values)
-        return rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
-
-    async def _run_in_block(self) -> port.Result:
-        values = await self.write_values(self.statement, describe=self.describe)
-        rows, results = await self._send([rules.BEGIN_WRITING], values)
+        rows, results = await self._send([rules.BEGIN_WRITING] if in_block else [], values)
         result = rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
-        self.check_ended()
-        await commit(self)
+        if in_block:
+            self.check_ended()
+            await commit(self)
         return result
 
     async def _send(

@@ -48,12 +48,8 @@ class TransactionRun(Run):
         self._ledger = ledger
         self._promise = promise
         self._is_read_only = read_only or not target.may_write
-        self._writes = not self._is_read_only and any(rules.find_kind(s) is not rules.Kind.READS for s in statements)
+        self.contends = not self._is_read_only and any(rules.find_kind(s) is not rules.Kind.READS for s in statements)
         self._is_plain = all(is_plain(s.sql, s.keyword) for s in statements)
-
-    @property
-    def contends(self) -> bool:
-        return self._writes
 
     def begin(self, member: Member) -> None:
         super().begin(member)
@@ -106,7 +102,7 @@ class TransactionRun(Run):
 
     def _choose_number(self) -> int | None:
         """Return the number under which its outcome is recorded; None where it has nothing to commit."""
-        if not self._writes:
+        if not self.contends:
             return None
         promise = self._promise
         return number_of(promise.id) if promise is not None and promise.id is not None else new_number()

@@ -11,7 +11,7 @@ from functools import partial
 
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
-from tuplegate.engine.libpq.database_secrets import database_secret
+from tuplegate.engine.libpq.logins import database_secret
 from tuplegate.engine.postgres.own.admin import (
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
