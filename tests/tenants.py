@@ -50,6 +50,20 @@ def tenant_of(service: Service, name: str, tier: str = "unlimited") -> Iterator[
         yield Tenant(service, name, admin, Sql(writer), Sql(reader))
 
 
+def make_tenant_fixture(service: str, name: str, *made: str) -> Any:
+    """Return a fixture of a module: a tenant of the service that the module's own fixture `service` starts, which has
+    run the statements in `made`."""
+
+    @pytest.fixture(scope="module")
+    def tenant(request: pytest.FixtureRequest) -> Iterator[Tenant]:
+        with tenant_of(request.getfixturevalue(service), name) as found:
+            for sql in made:
+                found.write(sql)
+            yield found
+
+    return tenant
+
+
 @pytest.fixture(scope="session")
 def one(service: Service) -> Iterator[Tenant]:
     """Who attacks."""

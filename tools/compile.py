@@ -85,7 +85,6 @@ HOT = (
     "engine/postgres/safety/process_memory",
     "engine/postgres/transaction/block_run",
     "engine/postgres/transaction/histories",
-    "engine/postgres/transaction/inside_run",
     "engine/postgres/transaction/open_statements",
     "engine/postgres/transaction/open_transaction",
     "engine/postgres/transaction/records",

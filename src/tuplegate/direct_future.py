@@ -17,19 +17,12 @@ _Callback = Callable[[Any], object]
 class Waiter:
     """Waits for one thing at a time and is resumed when that is there."""
 
-    __slots__ = ()
-
     def resume(self) -> None:
         raise NotImplementedError
 
 
 class DirectFuture(Generic[_T]):
     """A future that calls its waiter directly; see the module's docstring."""
-
-    __slots__ = (
-        "_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_done", "_exception", "_further", "_loop",
-        "_raised", "_result", "_waiter",
-    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -169,8 +162,6 @@ def _already_raised() -> asyncio.InvalidStateError:
 
 class Wakeup:
     """Lets one coroutine wait until it is woken."""
-
-    __slots__ = ("_future",)
 
     def __init__(self) -> None:
         self._future: DirectFuture[None] | None = None

@@ -35,8 +35,6 @@ _IS_OVER: Final = _Over()
 class _RunQueue:
     """Knows whether a run is active, and which runs continue after it."""
 
-    __slots__ = ("is_running", "next")
-
     def __init__(self) -> None:
         self.is_running = False
         self.next: deque[EagerRun] = deque()
@@ -44,8 +42,6 @@ class _RunQueue:
 
 class EagerRun(Waiter):
     """One running coroutine. `on_done` is called when it has ended, with True if it was cancelled."""
-
-    __slots__ = ("_cancelled", "_on_done", "_steps", "_waiting_for", "done")
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], on_done: Callable[[bool], None]) -> None:
         self._steps: Coroutine[Any, Any, None] | None = self._run(coroutine)

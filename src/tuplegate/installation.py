@@ -11,28 +11,10 @@ import structlog
 
 from tuplegate.access.scopes import Scope
 from tuplegate.access.tokens import RANDOM_BYTES, Token, TokenKind, make_id, make_token
+from tuplegate.catalog import schema
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.metadata import Actor
-from tuplegate.catalog.schema import (
-    Installation,
-    add_installation,
-    find_installation,
-    find_unseen_key,
-    has_old_secret,
-    migrate,
-    note_unseen_key,
-    replace_secret,
-)
-from tuplegate.engine.port import (
-    FIRST_ENGINE,
-    EngineOwner,
-    EngineRefused,
-    MetadataSession,
-    ReadyEngine,
-    ServiceLogin,
-    StatementFailed,
-    Weakness,
-)
+from tuplegate.engine import port
 from tuplegate.tenancy.lifecycle import make_database_id
 
 _log = structlog.get_logger()
@@ -50,21 +32,21 @@ class Installed:
     `has_key` is false until the first key was shown.
     """
 
-    login: ServiceLogin
+    login: port.ServiceLogin
     has_key: bool
-    installation: Installation
-    weaknesses: tuple[Weakness, ...] = ()
+    installation: schema.Installation
+    weaknesses: tuple[port.Weakness, ...] = ()
 
 
-async def install(owner: EngineOwner, *, accept_weaker_walls: bool = False) -> Installed:
+async def install(owner: port.EngineOwner, *, accept_weaker_walls: bool = False) -> Installed:
     """Bring the installation on the first engine up to date. One service process at a time."""
     async with owner.prepare() as preparation:
         session = preparation.session
-        await migrate(session)
+        await schema.migrate(session)
         installation = await _find_or_make(session)
         ready = await preparation.make_ready(installation.secret)
         catalog = Catalog(session)
-        await _bring_up_to_date(catalog, ready, FIRST_ENGINE)
+        await _bring_up_to_date(catalog, ready, port.FIRST_ENGINE)
         database = await _make_first_database(catalog, ready)
         weaknesses = await ready.find_weaknesses(database)
         if not accept_weaker_walls and await catalog.organizations.count() > 1:
@@ -72,28 +54,28 @@ async def install(owner: EngineOwner, *, accept_weaker_walls: bool = False) -> I
         return Installed(ready.login, await _has_key(session, catalog), installation, weaknesses)
 
 
-async def _find_or_make(session: MetadataSession) -> Installation:
-    installation = await find_installation(session)
+async def _find_or_make(session: port.MetadataSession) -> schema.Installation:
+    installation = await schema.find_installation(session)
     if installation is None:
-        installation = Installation(make_id(secrets.token_bytes(RANDOM_BYTES)), secrets.token_bytes(32))
-        await add_installation(session, installation)
-    elif await has_old_secret(session):
-        installation = Installation(installation.id, secrets.token_bytes(32))
-        await replace_secret(session, installation.secret)
+        installation = schema.Installation(make_id(secrets.token_bytes(RANDOM_BYTES)), secrets.token_bytes(32))
+        await schema.add_installation(session, installation)
+    elif await schema.has_old_secret(session):
+        installation = schema.Installation(installation.id, secrets.token_bytes(32))
+        await schema.replace_secret(session, installation.secret)
     return installation
 
 
-def _refuse_several(weaknesses: tuple[Weakness, ...]) -> None:
+def _refuse_several(weaknesses: tuple[port.Weakness, ...]) -> None:
     names = [weakness.name for weakness in weaknesses if weakness.reaches_others]
     if names:
-        raise EngineRefused(
+        raise port.EngineRefused(
             "\n- there are several organizations, and it does not keep them apart in full: no superuser has prepared it"
             f" ({', '.join(names)}). Read what that means in docs/walls.md, and start with --accept-weaker-walls,"
             " or with the URL of a superuser"
         )
 
 
-async def prepare_engine(name: str, owner: EngineOwner, first: Installed) -> None:
+async def prepare_engine(name: str, owner: port.EngineOwner, first: Installed) -> None:
     """Make on an engine beside the first what the installation needs there: everything but the catalog.
 
     May be repeated. Raises EngineRefused where the engine cannot be used at all.
@@ -109,7 +91,7 @@ async def prepare_engine(name: str, owner: EngineOwner, first: Installed) -> Non
         await ready.note_identity(installation.id, name)
 
 
-async def show_first_key(owner: EngineOwner, show: Callable[[Token], bool]) -> bool:
+async def show_first_key(owner: port.EngineOwner, show: Callable[[Token], bool]) -> bool:
     """Make the first key when everything else is ready, so that no failure can lose it; again, if nobody saw it.
 
     `show` returns whether somebody could see it. Returns False where there is a key already.
@@ -118,22 +100,22 @@ async def show_first_key(owner: EngineOwner, show: Callable[[Token], bool]) -> b
         catalog = Catalog(session)
         if await _has_key(session, catalog):
             return False  # another service of this installation was faster
-        unseen = await find_unseen_key(session)
+        unseen = await schema.find_unseen_key(session)
         if unseen is not None:
             await catalog.keys.remove_unseen(unseen)
         token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        await note_unseen_key(session, token.id)
+        await schema.note_unseen_key(session, token.id)
         await _add_key(catalog, token, "first", [Scope.ADMIN, Scope.OPERATOR])
         if show(token):
-            await note_unseen_key(session, None)
+            await schema.note_unseen_key(session, None)
         return True
 
 
-async def _has_key(session: MetadataSession, catalog: Catalog) -> bool:
-    return await find_unseen_key(session) is None and await catalog.keys.has_any()
+async def _has_key(session: port.MetadataSession, catalog: Catalog) -> bool:
+    return await schema.find_unseen_key(session) is None and await catalog.keys.has_any()
 
 
-async def _bring_up_to_date(catalog: Catalog, ready: ReadyEngine, engine: str) -> None:
+async def _bring_up_to_date(catalog: Catalog, ready: port.ReadyEngine, engine: str) -> None:
     """Bring databases of the engine that another version has made up to date.
 
     One that a tenant has made impossible to bring up to date does not keep the others from being served.
@@ -141,13 +123,13 @@ async def _bring_up_to_date(catalog: Catalog, ready: ReadyEngine, engine: str) -
     for place in await catalog.databases.list_furnished_otherwise(ready.furnishing, engine):
         try:
             await ready.refurnish(place.engine_name)
-        except StatementFailed as failure:
+        except port.StatementFailed as failure:
             _log.error("a database was not brought up to date", database=place.engine_name, reason=str(failure))
             continue
         await catalog.databases.mark_furnished(place.id, ready.furnishing)
 
 
-async def _make_first_database(catalog: Catalog, ready: ReadyEngine) -> str | None:
+async def _make_first_database(catalog: Catalog, ready: port.ReadyEngine) -> str | None:
     """Make the first organization with its database; return the database's name where tenants can log in to it.
 
     A database that is being reset lets nobody in, and stays so where a crash came between: workers open it again.
@@ -159,7 +141,7 @@ async def _make_first_database(catalog: Catalog, ready: ReadyEngine) -> str | No
         database = (make_database_id(), FIRST_DATABASE)
         await catalog.organizations.add(actor, organization, FIRST_ORGANIZATION, FIRST_TIER, database)
     for place in await catalog.databases.list_unfinished(organization):
-        if place.state == "creating" and place.clone_of is None and place.engine == FIRST_ENGINE:
+        if place.state == "creating" and place.clone_of is None and place.engine == port.FIRST_ENGINE:
             await ready.databases.create(place.engine_name)
             await catalog.databases.mark_made(place.id, ready.furnishing)
     name = await catalog.databases.find_default(organization)
@@ -169,7 +151,7 @@ async def _make_first_database(catalog: Catalog, ready: ReadyEngine) -> str | No
     return name
 
 
-async def create_key(owner: EngineOwner, name: str, scopes: list[Scope]) -> Token:
+async def create_key(owner: port.EngineOwner, name: str, scopes: list[Scope]) -> Token:
     """Make a key of the installation's own organization, for who sits at the machine."""
     async with owner.metadata() as session:
         token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))

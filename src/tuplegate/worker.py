@@ -215,13 +215,13 @@ def _make_services(
     identities = IdentityCache(catalog.credentials, quotas, lanes, usage, note_database)
     metrics = Metrics(given.memory.board, given.number, engine, lanes, usage)
     metrics.beats = given.memory.beats
-    holdings = metrics.holdings = Holdings(WorkerSeats(given.memory.open_transactions, given.number))
+    holdings = Holdings(WorkerSeats(given.memory.open_transactions, given.number))
     own, paths = Holder(given.doors.node, given.number), list(given.doors.sockets)
     handover = Handover(own, paths, catalog.nodes.find, installation.secret)
     seats = WorkerSeats(given.memory.wire_connections, given.number)
     wires = WireSessions(given.number, seats, settings.wire_idle_s) if settings.wire else None
-    metrics.wires = wires
     holders: list[TokenHolders] = [holdings] if wires is None else [holdings, wires]
+    metrics.parts += [holdings] if wires is None else [holdings, wires]
     return _Services(
         installation,
         catalog,
@@ -277,7 +277,8 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     settings, engine, metrics, identities = given.settings, services.engine, services.metrics, services.identities
     catalog, databases, lifecycle = services.catalog, services.databases, services.lifecycle
     memory, traces = services.memory, services.traces
-    streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
+    streams = StreamWriter(engine, settings.heartbeat_s)
+    metrics.parts.append(streams)
     known = {name: str(origin) for name, origin in given.addresses.items() if not origin.is_everywhere}
     data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
         list_data_routes(
@@ -371,7 +372,7 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
         )
     if settings.backup_dir:
         backups = Backups(services.catalog, services.engine, _read_backup_rules(settings))
-        services.metrics.backups = backups
+        services.metrics.parts.append(backups)
         watches["backups"] = backups.watch
     return watches
 

@@ -83,7 +83,7 @@ def test_an_engine_that_stands_still(service: Service, sql: Sql, t: str, monkeyp
             monkeypatch.setattr(engine._recovery, "new_gid", stop_first)
             try:
                 with pytest.raises(port.OutcomeUnknown) as unknown:
-                    await engine.transaction(target, [statement], port.Shape(), BOUNDS, read_only=False, promise=None)
+                    await engine.transaction(target, [statement], BOUNDS, read_only=False, promise=None)
             finally:
                 stopped.__exit__(None, None, None)
             assert unknown.value.ticket is not None
@@ -176,7 +176,7 @@ def test_one_that_no_standby_confirms_can_be_asked_for(
         statement = port.Statement(f"insert into {t} values (1)", "insert")
         async with engine_of(service, demanding) as engine:
             with pytest.raises(port.OutcomeUnknown) as unknown:
-                await engine.transaction(target, [statement], port.Shape(), BOUNDS, read_only=False, promise=None)
+                await engine.transaction(target, [statement], BOUNDS, read_only=False, promise=None)
             ticket = unknown.value.ticket
             assert ticket is not None
             assert not ticket.word

@@ -8,7 +8,7 @@ import pytest
 
 from tests.control import wait_until
 from tests.service import Service, running_service
-from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+from tests.tenants import Tenant, as_owner, make_tenant_fixture, undisturbed
 
 ROOM_S = 60.0
 """How long a test waits for locks to be given back."""
@@ -21,17 +21,8 @@ def small() -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def one(small: Service) -> Iterator[Tenant]:
-    with tenant_of(small, "tenant-one") as tenant:
-        yield tenant
-
-
-@pytest.fixture(scope="module")
-def two(small: Service) -> Iterator[Tenant]:
-    with tenant_of(small, "tenant-two") as tenant:
-        tenant.write("create table kept (a int)")
-        yield tenant
+one = make_tenant_fixture("small", "tenant-one")
+two = make_tenant_fixture("small", "tenant-two", "create table kept (a int)")
 
 
 @pytest.fixture(scope="module")

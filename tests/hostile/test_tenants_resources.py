@@ -15,7 +15,7 @@ from tests.control import wait_until
 from tests.http.test_wire import Hand, query
 from tests.servers import needs_linux
 from tests.service import Service, Sql, needs_bundled, running_service, since
-from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+from tests.tenants import Tenant, as_owner, make_tenant_fixture, undisturbed
 from tests.workers import peak_mb
 
 MEMORY_MB, TEMP_MB = 128, 16
@@ -27,17 +27,8 @@ def small() -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def one(small: Service) -> Iterator[Tenant]:
-    with tenant_of(small, "tenant-one") as tenant:
-        yield tenant
-
-
-@pytest.fixture(scope="module")
-def two(small: Service) -> Iterator[Tenant]:
-    with tenant_of(small, "tenant-two") as tenant:
-        tenant.write("create table kept (a int)")
-        yield tenant
+one = make_tenant_fixture("small", "tenant-one")
+two = make_tenant_fixture("small", "tenant-two", "create table kept (a int)")
 
 
 GREEDY = {

@@ -15,7 +15,7 @@ import pytest
 
 from tests.inside import wait_until
 from tests.service import Service, needs_bundled, running_service
-from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+from tests.tenants import Tenant, as_owner, make_tenant_fixture, undisturbed
 
 CONNECTIONS = 1
 """Of one database and scope: a place that is not given back is missed."""
@@ -42,17 +42,8 @@ def few() -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def one(few: Service) -> Iterator[Tenant]:
-    with tenant_of(few, "tenant-one") as tenant:
-        yield tenant
-
-
-@pytest.fixture(scope="module")
-def two(few: Service) -> Iterator[Tenant]:
-    with tenant_of(few, "tenant-two") as tenant:
-        tenant.write("create table kept (a int)")
-        yield tenant
+one = make_tenant_fixture("few", "tenant-one")
+two = make_tenant_fixture("few", "tenant-two", "create table kept (a int)")
 
 
 def running(engine: "psycopg.Connection[tuple[Any, ...]]", *words: str) -> int:

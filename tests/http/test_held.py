@@ -9,7 +9,7 @@ import pytest
 
 from tests.http.test_bad_input import answers_in, connect, head, read_all
 from tests.service import Service, running_service
-from tests.tenants import Tenant, tenant_of
+from tests.tenants import Tenant, make_tenant_fixture
 
 MEMORY_MB = 16
 SHARE = MEMORY_MB * 2**20 // 4
@@ -22,16 +22,8 @@ def tight() -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def one(tight: Service) -> Iterator[Tenant]:
-    with tenant_of(tight, "tenant-one") as tenant:
-        yield tenant
-
-
-@pytest.fixture(scope="module")
-def two(tight: Service) -> Iterator[Tenant]:
-    with tenant_of(tight, "tenant-two") as tenant:
-        yield tenant
+one = make_tenant_fixture("tight", "tenant-one")
+two = make_tenant_fixture("tight", "tenant-two")
 
 
 def begin_body(tenant: Tenant) -> socket.socket:

@@ -38,9 +38,12 @@ def new_name() -> str:
     return f"tg_{secrets.token_hex(8)}"
 
 
-def statement(sql: str, params: tuple[Any, ...] = (), *, is_untyped: bool = False) -> Statement:
+ARRAYS = Shape("arrays")
+
+
+def statement(sql: str, params: tuple[Any, ...] = (), *, is_untyped: bool = False, shape: Shape = ARRAYS) -> Statement:
     written = [msgspec.Raw(json.dumps(value).encode()) for value in params]
-    return Statement(sql, first_keyword(sql)[0], written or None, is_untyped)
+    return Statement(sql, first_keyword(sql)[0], written or None, is_untyped, shape)
 
 
 @dataclass(frozen=True)
@@ -64,15 +67,15 @@ class Tenant:
         sql: str,
         *params: Any,
         target: Target | None = None,
-        shape: Shape = Shape("arrays"),  # noqa: B008 - it is frozen
+        shape: Shape = ARRAYS,
         timeout_ms: int = ENOUGH_MS,
         rows_max: int | None = None,
         bytes_max: int = BYTES_MAX,
         is_untyped: bool = False,
     ) -> Result:
         bounds = Bounds(timeout_ms, rows_max, bytes_max)
-        asked = statement(sql, params, is_untyped=is_untyped)
-        return await self.engine.query(target or self.writer, asked, shape, bounds)
+        asked = statement(sql, params, is_untyped=is_untyped, shape=shape)
+        return await self.engine.query(target or self.writer, asked, bounds)
 
     async def rows(self, sql: str, *params: Any, **more: Any) -> list[Any]:
         rows: list[Any] = json.loads((await self.query(sql, *params, **more)).rows)
@@ -99,14 +102,14 @@ class Tenant:
         listed = [statement(s) if isinstance(s, str) else statement(s[0], s[1:]) for s in statements]
         bounds = Bounds(timeout_ms, None, BYTES_MAX)
         return await self.engine.transaction(
-            target or self.writer, listed, Shape("arrays"), bounds, read_only=read_only, promise=promise
+            target or self.writer, listed, bounds, read_only=read_only, promise=promise
         )
 
     def stream(
         self, sql: str, *params: Any, timeout_ms: int = ENOUGH_MS, rows_max: int | None = None
     ) -> AbstractAsyncContextManager[RowStream]:
         bounds = Bounds(timeout_ms, rows_max, BYTES_MAX)
-        return self.engine.stream(self.writer, statement(sql, params), Shape("arrays"), bounds)
+        return self.engine.stream(self.writer, statement(sql, params), bounds)
 
     @asynccontextmanager
     async def row_held(self, table: str, row: int) -> AsyncIterator[None]:

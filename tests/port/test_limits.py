@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.port.tenant import ENOUGH_MS, Tenant, eventually, statement
-from tuplegate.engine.port import Bounds, EngineBusy, Shape, StatementFailed, TimedOut
+from tuplegate.engine.port import Bounds, EngineBusy, StatementFailed, TimedOut
 
 
 async def test_rows_beyond_the_bound_are_cut_off(tenant: Tenant) -> None:
@@ -38,7 +38,6 @@ async def test_the_bytes_of_a_transaction_are_those_of_all_its_results(tenant: T
     done = await tenant.engine.transaction(
         tenant.writer,
         [statement(sql) for sql in (f"insert into {table} values (1)", chunk, chunk, chunk)],
-        Shape("arrays"),
         Bounds(ENOUGH_MS, None, 15_000),
         read_only=False,
         promise=None,

@@ -18,13 +18,11 @@ from tuplegate.engine.port import (
     EndReason,
     OpenTransaction,
     Outcome,
-    Shape,
     StatementFailed,
     TimedOut,
     TransactionOver,
 )
 
-SHAPE = Shape("arrays")
 ENOUGH = Bounds(ENOUGH_MS, None, BYTES_MAX)
 LONG_S = 600
 
@@ -38,7 +36,7 @@ class Opened:
 
     async def run(self, sql: str, *params: Any, timeout_ms: int = ENOUGH_MS) -> list[Any]:
         bounds = Bounds(timeout_ms, None, BYTES_MAX)
-        rows: list[Any] = json.loads((await self.transaction.query(statement(sql, params), SHAPE, bounds)).rows)
+        rows: list[Any] = json.loads((await self.transaction.query(statement(sql, params), bounds)).rows)
         return rows
 
 
@@ -60,7 +58,7 @@ async def test_a_commit_applies_everything(tenant: Tenant) -> None:
     async with opened(tenant) as it:
         await it.run(f"insert into {table} values ($1, $2)", 1, "x")
         assert await it.run(f"select * from {table}") == [[1, "x"]]
-        done = await it.transaction.commit(statement(f"insert into {table} values (2) returning a"), SHAPE, ENOUGH)
+        done = await it.transaction.commit(statement(f"insert into {table} values (2) returning a"), ENOUGH)
         assert [json.loads(result.rows) for result in done.results] == [[[2]]]
         assert done.commit is not Commit.READ_ONLY
         assert it.transaction.over is Outcome.COMMITTED
@@ -95,7 +93,7 @@ async def test_a_failure_can_be_gone_back_from(tenant: Tenant) -> None:
         await it.run("rollback to savepoint here")
         assert bool(it.transaction.is_failed) is False
         await it.run(f"insert into {table} values (2)")
-        await it.transaction.commit(None, SHAPE, ENOUGH)
+        await it.transaction.commit(None, ENOUGH)
     assert await tenant.rows(f"select a from {table} order by a") == [[1], [2]]
 
 
@@ -106,7 +104,7 @@ async def test_a_failed_one_cannot_be_committed(tenant: Tenant) -> None:
         with pytest.raises(StatementFailed):
             await it.run("select 1 / 0")
         with pytest.raises(StatementFailed):
-            await it.transaction.commit(None, SHAPE, ENOUGH)
+            await it.transaction.commit(None, ENOUGH)
         assert it.transaction.over is EndReason.ROLLBACK
     assert await tenant.rows(f"select * from {table}") == []
 
@@ -124,7 +122,7 @@ async def test_of_two_that_meet_one_is_ended(tenant: Tenant) -> None:
             nonlocal failed
             try:
                 await it.run(f"update {table} set n = n + 1 where a = {written}")
-                await it.transaction.commit(None, SHAPE, ENOUGH)
+                await it.transaction.commit(None, ENOUGH)
             except Conflict:
                 failed += 1
                 assert it.transaction.over is EndReason.CONFLICT
@@ -142,7 +140,7 @@ async def test_one_that_only_reads_writes_nothing(tenant: Tenant) -> None:
             await it.run(f"insert into {table} values (1)")
     async with opened(tenant) as it:
         await it.run(f"select * from {table}")
-        assert (await it.transaction.commit(None, SHAPE, ENOUGH)).commit is Commit.READ_ONLY
+        assert (await it.transaction.commit(None, ENOUGH)).commit is Commit.READ_ONLY
 
 
 async def test_one_statement_takes_many_lists_of_parameters(tenant: Tenant) -> None:
@@ -150,11 +148,11 @@ async def test_one_statement_takes_many_lists_of_parameters(tenant: Tenant) -> N
     lists = [[msgspec.Raw(json.dumps(value).encode()) for value in (n, f"row {n}")] for n in range(50)]
     async with opened(tenant) as it:
         insert = statement(f"insert into {table} values ($1, $2) returning a")
-        result = await it.transaction.query_each(insert, lists, SHAPE, ENOUGH)
+        result = await it.transaction.query_each(insert, lists, ENOUGH)
         assert (result.affected_rows, len(json.loads(result.rows))) == (50, 50)
         lists[3] = lists[3][:1]
         with pytest.raises(StatementFailed) as caught:
-            await it.transaction.query_each(insert, lists, SHAPE, ENOUGH)
+            await it.transaction.query_each(insert, lists, ENOUGH)
         assert caught.value.statement == 3
 
 
@@ -163,10 +161,10 @@ async def test_a_stream_inside_goes_on_after_it(tenant: Tenant) -> None:
     rows = "select g, 'x' from generate_series(1, 3000) g order by 1"
     async with opened(tenant) as it:
         await it.run(f"insert into {table} values (1)")
-        async with it.transaction.stream(statement(rows), SHAPE, ENOUGH) as stream:
+        async with it.transaction.stream(statement(rows), ENOUGH) as stream:
             assert len(await read(stream)) == 3000
         await it.run(f"insert into {table} values (2)")
-        await it.transaction.commit(None, SHAPE, ENOUGH)
+        await it.transaction.commit(None, ENOUGH)
     assert await tenant.value(f"select count(*) from {table}") == 2
 
 
@@ -177,11 +175,11 @@ async def test_a_stream_that_is_left_can_be_gone_back_from(tenant: Tenant) -> No
         await it.run(f"insert into {table} values (1)")
         await it.run("savepoint here")
         many = statement("select g, repeat('x', 1000) from generate_series(1, 100000) g")
-        async with it.transaction.stream(many, SHAPE, ENOUGH) as stream, aclosing(stream.lines()) as lines:
+        async with it.transaction.stream(many, ENOUGH) as stream, aclosing(stream.lines()) as lines:
             async for _ in lines:
                 break
         await it.run("rollback to savepoint here")
-        await it.transaction.commit(None, SHAPE, ENOUGH)
+        await it.transaction.commit(None, ENOUGH)
     assert await tenant.value(f"select count(*) from {table}") == 1
 
 
@@ -193,7 +191,7 @@ async def test_a_statement_over_its_time_fails_alone(tenant: Tenant) -> None:
         with pytest.raises(TimedOut):
             await it.run(f"select pg_sleep({LONG_S})", timeout_ms=200)
         await it.run("rollback to savepoint here")
-        await it.transaction.commit(None, SHAPE, ENOUGH)
+        await it.transaction.commit(None, ENOUGH)
     assert await tenant.value(f"select count(*) from {table}") == 1
 
 
@@ -221,7 +219,7 @@ async def test_one_that_was_aborted_by_its_id_is_not_committed(tenant: Tenant) -
         await it.run(f"insert into {table} values (1)")
         assert await tenant.engine.abort_id(tenant.database, it.id) is Outcome.ABORTED
         with pytest.raises((TransactionOver, Conflict)):
-            await it.transaction.commit(None, SHAPE, ENOUGH)
+            await it.transaction.commit(None, ENOUGH)
     assert await tenant.rows(f"select * from {table}") == []
 
 
@@ -229,6 +227,6 @@ async def test_its_connection_is_clean_afterwards(tenant: Tenant) -> None:
     for _ in range(3):
         async with opened(tenant) as it:
             await it.run("set time zone 'Asia/Tokyo'")
-            await it.transaction.commit(None, SHAPE, ENOUGH)
+            await it.transaction.commit(None, ENOUGH)
         hour = "select extract(hour from '2026-01-01 00:00:00+00'::timestamptz)::int"
         assert {await tenant.value(hour) for _ in range(5)} == {0}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.port.capabilities import needs
 from tests.port.tenant import BYTES_MAX, ENOUGH_MS, Tenant, new_name, statement
-from tuplegate.engine.port import BadPosition, Bounds, Lock, Shape, Statement, StatementFailed
+from tuplegate.engine.port import BadPosition, Bounds, Lock, Statement, StatementFailed
 
 
 async def test_a_session_controls_its_own_transactions(tenant: Tenant) -> None:
@@ -145,11 +145,10 @@ async def test_a_snapshot_read_sees_what_was_answered_before(tenant: Tenant) -> 
     engine, bounds = tenant.engine, Bounds(ENOUGH_MS, None, BYTES_MAX)
     for after in (None, await engine.position()):
         read = statement(f"select a from {table}")
-        shape = Shape("arrays")
-        assert (await engine.snapshots.query(tenant.reader, read, shape, bounds, after)).rows == b"[[1]]"
-        done = await engine.snapshots.transaction(tenant.reader, [read], shape, bounds, after)
+        assert (await engine.snapshots.query(tenant.reader, read, bounds, after)).rows == b"[[1]]"
+        done = await engine.snapshots.transaction(tenant.reader, [read], bounds, after)
         assert done.results[0].rows == b"[[1]]"
-        async with engine.snapshots.stream(tenant.reader, read, shape, bounds, after) as stream:
+        async with engine.snapshots.stream(tenant.reader, read, bounds, after) as stream:
             assert b"".join([block async for block in stream.lines()]).strip() == b"[1]"
 
 
@@ -171,5 +170,5 @@ async def test_a_statement_that_is_not_what_it_was_read_as_leaves_nothing(tenant
     misread = Statement("set statement_timeout = '65s'", "select")
     bounds = Bounds(ENOUGH_MS, None, BYTES_MAX)
     for _ in range(3):
-        await tenant.engine.query(tenant.writer, misread, Shape(), bounds)
+        await tenant.engine.query(tenant.writer, misread, bounds)
         assert await tenant.value("select current_setting('statement_timeout')") == before

@@ -100,10 +100,12 @@ async def test_rows_can_be_the_engine_s_text_with_columns_that_are_described(ten
         columns = json.loads(result.columns)
         assert [(one["name"], one["columnID"]) for one in columns] == [("a", 1), ("b", 2), ("c", 3)]
         assert len({one["tableID"] for one in columns}) == 1
-    one, other = statement(f"select c, b from {table}"), statement("select 1 as n")
-    other.shape = Shape("objects", style="text")
+    one, other = (
+        statement(f"select c, b from {table}"),
+        statement("select 1 as n", shape=Shape("objects", style="text")),
+    )
     done = await tenant.engine.transaction(
-        tenant.writer, [one, other], Shape("arrays"), Bounds(ENOUGH_MS, None, BYTES_MAX), read_only=True, promise=None
+        tenant.writer, [one, other], Bounds(ENOUGH_MS, None, BYTES_MAX), read_only=True, promise=None
     )
     assert [result.rows for result in done.results] == [b"[[null,[1,2]]]", b'[{"n":"1"}]']
 

@@ -10,14 +10,15 @@ from tuplegate.engine.cockroach.failures import find_position, is_node_failure, 
 from tuplegate.engine.cockroach.own import installing
 from tuplegate.engine.cockroach.own.probes import find_problems, is_here
 from tuplegate.engine.cockroach.query.committing import explain_commit
-from tuplegate.engine.cockroach.query.rules import Kind, check_room, find_kind, refuse_copy
+from tuplegate.engine.cockroach.query.rules import Kind, check_room, find_kind
 from tuplegate.engine.cockroach.query.run import Run
 from tuplegate.engine.cockroach.transaction.deciding import decide
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import Records, new_number, number_of
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.database_secrets import database_secret
+from tuplegate.engine.libpq.leftovers import refuse_copy
+from tuplegate.engine.libpq.logins import database_secret
 from tuplegate.engine.port import (
     Access,
     Commit,

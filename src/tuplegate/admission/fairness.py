@@ -28,8 +28,6 @@ _LEAST: Final = 2
 class _Waiting:
     """A request that waits for its turn, until a tick."""
 
-    __slots__ = ("turn", "until")
-
     def __init__(self, turn: DirectFuture[None], until: int) -> None:
         self.turn = turn
         self.until = until
@@ -37,8 +35,6 @@ class _Waiting:
 
 class Lane:
     """The requests of one organization in this worker."""
-
-    __slots__ = ("_is_opening", "_lanes", "_seen", "_waiting", "kept_until", "running")
 
     def __init__(self, lanes: "Lanes") -> None:
         self._lanes = lanes

@@ -181,39 +181,17 @@ class IdentityCache:
             inf if found.remaining_s is None else asyncio.get_running_loop().time() + found.remaining_s,
         )
 
-    def recall_target(self, identity: Identity, exchange: Exchange) -> Target | None:
-        """Return the same as `find_target` where that need not ask the catalog; None otherwise."""
-        name = exchange.headers.get(b"tuplegate-database")
-        if name is None:
-            return identity.target
-        found = self._databases.get((identity.principal.organization, name.decode("utf-8", "replace")))
-        if found is None or found[1] < asyncio.get_running_loop().time():
-            return None
-        place, bound = found[0], identity.principal.database
-        if place is None or (bound is not None and bound != place[0]):
-            return None
-        exchange.usage = self._usage.find_usage(identity.principal.organization, place[0])
-        return Target(place[1], access_of(identity.scopes), place[0])
-
     async def find_target(self, identity: Identity, exchange: Exchange) -> Target:
         """Return the database that the request names, or the identity's own."""
-        name = exchange.headers.get(b"tuplegate-database")
+        target, exchange.usage = await self.find_named(identity, exchange.headers.get(b"tuplegate-database"))
+        return target
+
+    async def find_named(self, identity: Identity, name: bytes | None) -> tuple[Target, Usage]:
+        """Return the database of this name, or the identity's own, with its usage."""
         if name is None:
             if identity.target is None:
                 raise ServiceError("not_found", "there is no database for this token")
-            return identity.target
-        target, exchange.usage = await self._find_by_name(identity, name)
-        return target
-
-    async def find_named(self, identity: Identity, name: str | None) -> tuple[Target, Usage]:
-        """Return the database of this name, or the identity's own, with its usage."""
-        if name is not None:
-            return await self._find_by_name(identity, name.encode())
-        if identity.target is None:
-            raise ServiceError("not_found", "there is no database for this token")
-        return identity.target, identity.usage
-
-    async def _find_by_name(self, identity: Identity, name: bytes) -> tuple[Target, Usage]:
+            return identity.target, identity.usage
         now = asyncio.get_running_loop().time()
         wanted = name[:NAME_LENGTH_MAX].decode("utf-8", "replace")
         if len(name) > NAME_LENGTH_MAX:  # no database has such a name; it is neither looked up nor kept

@@ -10,7 +10,6 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Protocol
 
@@ -27,7 +26,7 @@ from tuplegate.http.server import HttpServer
 from tuplegate.metrics.board import Board, DoesNotFit
 from tuplegate.metrics.cells import PlaneCounts
 from tuplegate.metrics.page import CONTENT_TYPE, write_page
-from tuplegate.metrics.sums import DATABASES_MAX, Sums, WorkerMetrics
+from tuplegate.metrics.sums import DATABASES_MAX, Counted, Sums, WorkerMetrics
 from tuplegate.standstill import Beats
 
 _log = structlog.get_logger()
@@ -50,58 +49,16 @@ _OF_ALL = frozenset(
 """Gauges that each worker reports for all workers; they are not added up."""
 
 
-class StreamCounts(Protocol):
-    """Streams since the start and open now, and the rows of those that have ended."""
+class Counting(Protocol):
+    """A part of the worker that counts."""
 
-    begun: int
-    open: int
-    rows: int
-
-
-class OpenCounts(Protocol):
-    """Transactions that stay open between requests: those that are, and how many ended in which way."""
-
-    @property
-    def open(self) -> Sized: ...
-
-    @property
-    def ends(self) -> Mapping[str, int]: ...
-
-    @property
-    def oldest_s(self) -> float: ...
-
-
-class WireSums(Protocol):
-    """Counts of connections that speak the engine's own protocol."""
-
-    opened: int
-    statements: int
-    bytes_in: int
-    bytes_out: int
-
-
-class WireHolders(Protocol):
-    """Connections that are open now, and what came over all that were."""
-
-    @property
-    def counts(self) -> WireSums: ...
-
-    @property
-    def open(self) -> int: ...
-
-
-class BackupCounts(Protocol):
-    """Backups since the start, and the age of the newest backup of the database that has waited longest."""
-
-    made: int
-    failed: int
-
-    @property
-    def age_s(self) -> float | None: ...
+    def measure(self) -> Counted:
+        """Return its counts, named as in the table of metrics."""
 
 
 class Metrics:
-    """`worker` is this one's place on the board. `servers` and `cors` are by plane, and set when the planes serve."""
+    """`worker` is this one's place on the board. `servers` and `cors` are by plane, and set when the planes serve.
+    `parts` are what else counts."""
 
     def __init__(self, board: Board, worker: int, engine: Engine, lanes: Lanes, usage: UsageBook) -> None:
         self._board = board
@@ -115,10 +72,7 @@ class Metrics:
         self._before = Sums() if left is None else left.sums
         self.servers: dict[str, HttpServer] = {}
         self.cors: dict[str, CorsPolicy] = {}
-        self.streams: StreamCounts | None = None
-        self.backups: BackupCounts | None = None
-        self.holdings: OpenCounts | None = None
-        self.wires: WireHolders | None = None
+        self.parts: list[Counting] = []
         self.beats: Beats | None = None
 
     def plane(self, name: str) -> PlaneCounts:
@@ -161,26 +115,14 @@ class Metrics:
         measured = self._engine.measure()
         planes = self._planes.values()
         events = {**measured.events, "worker_starts_total": 1, "worker_cpu_us": int(time.process_time() * 1e6)}
+        events |= {"backups_total made": 0, "backups_total failed": 0}
         events |= {f"task_restarts_total {name}": count for name, count in keeping.restarts.items()}
         events |= {f"cors_refusals_total {plane}": policy.refused for plane, policy in self.cors.items()}
         gauges = {**measured.gauges, **self._gauges()}
-        if self.streams is not None:
-            events |= {"streams_total": self.streams.begun, "stream_rows_total": self.streams.rows}
-            gauges["streams_open"] = self.streams.open
-        if self.holdings is not None:
-            events |= {f"open_transactions_ended_total {how}": count for how, count in self.holdings.ends.items()}
-            gauges["open_transactions"] = len(self.holdings.open)
-            gauges["open_transaction_age_seconds"] = self.holdings.oldest_s
-        if self.wires is not None:
-            wire = self.wires.counts
-            events |= {"wire_connections_total": wire.opened, "wire_statements_total": wire.statements}
-            events |= {"wire_bytes_total in": wire.bytes_in, "wire_bytes_total out": wire.bytes_out}
-            gauges["wire_connections_open"] = self.wires.open
-        backups = self.backups
-        events["backups_total made"] = 0 if backups is None else backups.made
-        events["backups_total failed"] = 0 if backups is None else backups.failed
-        if backups is not None and (age_s := backups.age_s) is not None:
-            gauges["backup_age_seconds"] = age_s
+        for part in self.parts:
+            more_events, more_gauges = part.measure()
+            events |= more_events
+            gauges |= more_gauges
         own = Sums(
             {f"{p.plane} {method} {route}": c for p in planes for (method, route), c in p.cells.items() if any(c)},
             {f"{plane.plane} {code}": count for plane in planes for code, count in plane.errors.items()},

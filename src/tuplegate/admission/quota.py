@@ -45,12 +45,6 @@ class Quota:
     are asked for.
     """
 
-    __slots__ = (
-        "_asked", "_holder", "_left", "_lock", "_number", "_open_until", "_permits", "_policy", "_refused_until",
-        "_remaining", "_size", "_started", "_taken", "_taken_at", "_until", "is_late", "limit", "organization",
-        "touched",
-    )  # fmt: skip
-
     def __init__(self, permits: Permits, organization: str, limit: int, asked: asyncio.Event) -> None:
         self._permits = permits
         self._asked = asked

@@ -20,8 +20,6 @@ class Usage(Counts):
     """The usage of one database of one organization that is not recorded yet; `recorded` is what was, in the same
     order."""
 
-    __slots__ = ("recorded",)
-
     def __init__(self) -> None:
         super().__init__()
         self.recorded = (0, 0, 0, 0)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tuplegate.catalog.metadata import Actor, Metadata, build_change, change, read
+from tuplegate.catalog.metadata import Actor, Records, build_change, change, read
 from tuplegate.catalog.paging import ORDER, Page, build_page
 from tuplegate.protocol.control import DatabaseName, DatabaseRecord
 
@@ -46,12 +46,9 @@ class Leftover:
     doomed: bool
 
 
-class DatabaseRecords:
+class DatabaseRecords(Records):
     """Databases on record. `bound` is the id of the only database that a token may see; None for all of the
     organization."""
-
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
 
     async def add(
         self,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tuplegate.catalog.metadata import Actor, Metadata, change
+from tuplegate.catalog.metadata import Actor, Records, change
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +16,7 @@ class EngineEntry:
     databases: list[str]
 
 
-class EngineRecords:
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-
+class EngineRecords(Records):
     async def add(self, name: str) -> None:
         await self._metadata.fetch("INSERT INTO engine (name) VALUES ($1) ON CONFLICT DO NOTHING", name)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuplegate.catalog.metadata import Actor, Metadata, read
+from tuplegate.catalog.metadata import Actor, Records, read
 from tuplegate.catalog.paging import Page
 from tuplegate.protocol.control import AuditRecord, UsageRecord
 
@@ -21,12 +21,9 @@ class Used:
     errors: int
 
 
-class Journal:
+class Journal(Records):
     """Audit and usage. `bound` is the id of the only database that a token may see; None for all of the
     organization."""
-
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
 
     async def list_audit(
         self, organization: str, bound: str | None, limit: int, before: int | None

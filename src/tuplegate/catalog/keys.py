@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from tuplegate.access.tokens import Token
-from tuplegate.catalog.metadata import Actor, Metadata, change, read
+from tuplegate.catalog.metadata import Actor, Records, change, read
 from tuplegate.catalog.paging import ORDER, Page, build_page
 from tuplegate.protocol.control import KeyRecord
 
@@ -19,12 +19,9 @@ _RECORDS = (
 _EXPIRY = "now() + ${place}::float8 * interval '1 second'"
 
 
-class KeyRecords:
+class KeyRecords(Records):
     """API keys. With `database`, only keys of that database are seen and changed; None is for all of the
     organization."""
-
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
 
     async def has_any(self) -> bool:
         return bool(await self._metadata.fetch("SELECT 1 FROM api_key LIMIT 1"))

@@ -22,11 +22,16 @@ class Metadata(Protocol):
 
     async def run_atomically(self, statements: Sequence[SqlWithParams]) -> list[Row]:
         """Run the statements in one transaction, and return the rows of the last one."""
-        ...
 
     async def change_definitions(self, statements: Sequence[SqlWithParams]) -> None:
         """Run statements that change definitions, of which each may be repeated."""
-        ...
+
+
+class Records:
+    """Records of one subject."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Both names of a moving database are leftovers: the one that is not in use at the
 from dataclasses import dataclass
 
 from tuplegate.catalog.databases import EngineDatabase
-from tuplegate.catalog.metadata import Actor, Metadata, build_change, change
+from tuplegate.catalog.metadata import Actor, Records, build_change, change
 
 _REMEMBERED_S = 60.0
 """How long workers still see a move that has ended. A request that is held for a database waits less."""
@@ -19,10 +19,7 @@ class MoveRecord:
     engine: str
 
 
-class MoveRecords:
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-
+class MoveRecords(Records):
     async def begin(self, actor: Actor, database: EngineDatabase, successor: str, engine: str) -> bool:
         """Record the start of a move. Return False if the database is not active any more."""
         began = build_change(

@@ -2,17 +2,14 @@
 
 from typing import Final
 
-from tuplegate.catalog.metadata import Metadata
+from tuplegate.catalog.metadata import Records
 
 GONE_AFTER_S: Final = 5.0
 """A machine that was not seen for this long is gone."""
 _FORGOTTEN_AFTER_S: Final = 3600.0
 
 
-class NodeRecords:
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-
+class NodeRecords(Records):
     async def beat(self, number: int, url: str) -> None:
         """Record that this machine serves, and forget those that have long been gone."""
         forget = "DELETE FROM node WHERE seen_at < clock_timestamp() - $1::float8 * interval '1 second'"

@@ -1,17 +1,14 @@
 """Records of organizations."""
 
 from tuplegate.access.tokens import Token
-from tuplegate.catalog.metadata import Actor, Metadata, change, read
+from tuplegate.catalog.metadata import Actor, Records, change, read
 from tuplegate.catalog.paging import ORDER, Page, build_page
 from tuplegate.protocol.control import OrganizationRecord
 
 _RECORDS = "SELECT o.id, o.name, o.tier, o.created_at FROM organization o WHERE o.deleted_at IS NULL"
 
 
-class OrganizationRecords:
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-
+class OrganizationRecords(Records):
     async def find_first(self) -> str | None:
         """Return the id of the installation's own organization."""
         rows = await self._metadata.fetch("SELECT id FROM organization ORDER BY created_at, id LIMIT 1")

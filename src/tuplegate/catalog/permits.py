@@ -9,7 +9,7 @@ later one does nothing.
 from dataclasses import dataclass
 
 from tuplegate.access.quotas import WINDOW_S
-from tuplegate.catalog.metadata import Metadata
+from tuplegate.catalog.metadata import Records
 
 _WAITED_FOR_S = 5.0
 """A holder that has not reported for so long is not waited for: it may be dead."""
@@ -71,10 +71,7 @@ class Grant:
     held: int = 0
 
 
-class Permits:
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-
+class Permits(Records):
     async def settle(self, organization: str, limit: int, report: Report) -> Grant:
         """Record what was used, and grant up to `count` permits of the current window, by the engine's clock."""
         values = (report.holder, str(report.number), str(report.started), str(report.spent), str(report.count))

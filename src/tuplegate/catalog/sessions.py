@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tuplegate.access.tokens import Token
 from tuplegate.catalog.credentials import SESSION_LIVES
-from tuplegate.catalog.metadata import Actor, Metadata, change, read
+from tuplegate.catalog.metadata import Actor, Records, change, read
 from tuplegate.catalog.paging import ORDER, Page, build_page
 from tuplegate.protocol.control import ListedSession, SessionRecord
 
@@ -27,10 +27,7 @@ _RETENTION_S = 86_400
 """How long a session stays on record after it has ended."""
 
 
-class SessionRecords:
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-
+class SessionRecords(Records):
     async def add(
         self, actor: Actor, token: Token, secret: bytes, scopes: Iterable[str], database: str | None, lifetime_s: int
     ) -> None:

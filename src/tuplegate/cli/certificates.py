@@ -3,9 +3,8 @@
 import socket
 import ssl
 import time
+from dataclasses import dataclass
 from urllib.parse import urlsplit
-
-from tuplegate.cli.findings import Finding
 
 _DAYS_MIN = 14
 _TIMEOUT_S = 5
@@ -13,6 +12,16 @@ _SELF_SIGNED = (
     "Trust it with --ca-file, TUPLEGATE_CA_FILE or `tuplegate profile set NAME --ca-file FILE`. The certificate that a"
     " service has made itself is tls/certificate.pem in its data directory."
 )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check: ok, warning or failed. `advice` says what to do."""
+
+    check: str
+    result: str
+    found: str
+    advice: str = ""
 
 
 def is_usable(ca_file: str) -> bool:

@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import IO, Any
@@ -89,7 +90,7 @@ class CsvFile:
             columns = self._columns_of(block, skip)
             if columns and columns[0]:
                 null = None if block.mark else self._null
-                yield Batch(number, columns, block.share, _RowNames(self, block, skip), null)
+                yield Batch(number, columns, block.share, partial(self._name_row, block, skip), null)
 
     # -- the first line -------------------------------------------------------------------------------------------
 
@@ -230,6 +231,9 @@ class CsvFile:
             return [row or [""] for row in rows]
         return [row for row in rows if row]
 
+    def _name_row(self, block: _CsvBlock, skip: int, index: int) -> str:
+        return f"line {self._line_of(block, index + skip)}"
+
     def _line_of(self, block: _CsvBlock, index: int) -> int:
         """Return the line on which a row of the block begins."""
         lines = self._reader(block.text)
@@ -239,18 +243,6 @@ class CsvFile:
                 if not index:
                     return line
                 index -= 1
-
-
-class _RowNames:
-    """Names the line of a row. Lines are counted only when a row is broken."""
-
-    def __init__(self, file: CsvFile, block: _CsvBlock, skip: int) -> None:
-        self._file = file
-        self._block = block
-        self._skip = skip
-
-    def __call__(self, index: int) -> str:
-        return f"line {self._file._line_of(self._block, index + self._skip)}"
 
 
 class _QuoteMarker:

@@ -73,15 +73,12 @@ class RowSource(Protocol):
     def doubt(self, known: Collection[str]) -> str:
         """Say what may be wrong with names that are not `known`, and what to do; return an empty text if they look
         right."""
-        ...
 
     def guess(self) -> Guessed:
         """Read the file to its end in constant memory, and guess the types."""
-        ...
 
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
         """Yield all rows. `documents` are columns of JSON. Raise BadFile if the file has changed at the end."""
-        ...
 
 
 class NamedColumns:

@@ -1,6 +1,7 @@
 """Reads files with one JSON object per line, in blocks of lines; each block is a batch. A missing field is NULL."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class NdjsonFile(NamedColumns):
             if rows:
                 pairs = zip(self.columns, self._columns_of(rows), strict=True)
                 columns = [_to_documents(values) if name in documents else _to_texts(values) for name, values in pairs]
-                yield Batch(number, columns, share, _RowNames(line, lines))
+                yield Batch(number, columns, share, partial(_name_row, line, lines))
 
     def _columns_of(self, rows: list[dict[str, Any]]) -> list[Sequence[Any]]:
         if set(map(tuple, rows)) == {tuple(self.columns)}:
@@ -76,25 +77,18 @@ def _decode(number: int, lines: list[bytes]) -> list[dict[str, Any]]:
     return rows
 
 
-class _RowNames:
-    def __init__(self, line: int, lines: list[bytes]) -> None:
-        self._line = line
-        self._lines = lines
-
-    def __call__(self, index: int) -> str:
-        numbers = [number for number, line in enumerate(self._lines, self._line) if not line.isspace()]
-        return f"line {numbers[index]}"
+def _name_row(first: int, lines: list[bytes], index: int) -> str:
+    numbers = [number for number, line in enumerate(lines, first) if not line.isspace()]
+    return f"line {numbers[index]}"
 
 
 def _to_texts(values: Sequence[Any]) -> Texts:
     kinds = set(map(type, values))
     if kinds <= {str, Number, type(None)}:
         return values
-    return list(map(str, values)) if kinds == {int} else [_to_text(value) for value in values]
-
-
-def _to_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else write(value)
+    if kinds == {int}:
+        return list(map(str, values))
+    return [value if value is None or isinstance(value, str) else write(value) for value in values]
 
 
 def _to_documents(values: Sequence[Any]) -> Texts:

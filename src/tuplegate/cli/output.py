@@ -90,16 +90,10 @@ class JsonLinesWriter:
         pass
 
 
-class JsonWriter:
+class JsonWriter(JsonLinesWriter):
     """Writes one array of objects."""
 
-    def __init__(self, out: IO[str], terminal: bool) -> None:
-        self._write = _escape_for(out) if terminal else out.write
-        self._columns: Sequence[str] = ()
-        self._before = "[\n"
-
-    def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
-        self._columns = columns
+    _before = "[\n"
 
     def rows(self, rows: Iterable[Sequence[Any]]) -> None:
         for row in rows:

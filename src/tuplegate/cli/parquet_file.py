@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -54,7 +55,7 @@ class ParquetSource(NamedColumns):
         for number, table in enumerate(self._read_tables(count)):
             columns = [_to_texts(self._arrow, column) for column in table.columns]
             end = start + table.num_rows
-            yield Batch(number, columns, end / rows, _RowNames(start))
+            yield Batch(number, columns, end / rows, partial(_name_row, start))
             start = end
         if compute_digest(self._path) != self.digest:
             raise BadFile(f"{self._path} was changed while it was read; start it again")
@@ -84,12 +85,8 @@ class ParquetSource(NamedColumns):
             raise BadFile(f"{self._path} cannot be read as Parquet: {exc}") from exc
 
 
-class _RowNames:
-    def __init__(self, start: int) -> None:
-        self._start = start
-
-    def __call__(self, index: int) -> str:
-        return f"row {self._start + index + 1}"
+def _name_row(start: int, index: int) -> str:
+    return f"row {start + index + 1}"
 
 
 def _type_of(arrow: Any, kind: Any) -> str:

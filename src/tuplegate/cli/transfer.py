@@ -63,6 +63,23 @@ class ProgressLine:
             sys.stderr.write("\r\x1b[K")
 
 
+def _open_source(path: Path, format: str, form: CsvForm) -> files.RowSource:
+    """Open the file. `form` applies to CSV only."""
+    match format:
+        case "csv":
+            from tuplegate.cli.csv_file import CsvFile
+
+            return CsvFile(path, form)
+        case "ndjson":
+            from tuplegate.cli.ndjson_file import NdjsonFile
+
+            return NdjsonFile(path)
+        case _:
+            from tuplegate.cli.parquet_file import ParquetSource
+
+            return ParquetSource(path)
+
+
 @click.command("import")
 @click.argument("file", type=_FILE)
 @click.option("--table", required=True, metavar="NAME", help="The table, as SQL names it.")
@@ -89,7 +106,6 @@ def import_(
     columns, or all columns of the table in their order. An empty field is NULL, and "" is the empty text.
     """
     from tuplegate.cli.imports import ImportFailed, ImportJob, find_target, fit_columns
-    from tuplegate.cli.sources import open_source
     from tuplegate.client import TuplegateError
 
     # Rows are many objects without cycles: the garbage collector need not scan them so often.
@@ -99,7 +115,7 @@ def import_(
     try:
         kind = files.find_format(file, kind)
         form.check(kind)
-        source = open_source(file, kind, form)
+        source = _open_source(file, kind, form)
         target = find_target(client, table)
         if target is None and (create or dry_run) and (doubt := source.doubt(())):
             raise ImportFailed(doubt)

@@ -17,6 +17,12 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def check_key(key: str) -> str:
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError("the API key has characters that no key has")
+    return key
+
+
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 

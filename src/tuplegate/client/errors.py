@@ -140,144 +140,120 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 # -- refused by the engine -----------------------------------------------------------------------------------------
 
 
+_BY_SQLSTATE: dict[str, "type[SqlError]"] = {}
+"""The errors of an SQLSTATE, or of a class of them."""
+
+
 class SqlError(TuplegateError):
     """The engine refused a statement; nothing of it was applied. `sqlstate` says why."""
 
+    def __init_subclass__(cls, sqlstate: str | None = None) -> None:
+        if sqlstate is not None:
+            _BY_SQLSTATE[sqlstate] = cls
 
-class DataError(SqlError):
+
+class DataError(SqlError, sqlstate="22"):
     """Class 22: a value does not belong to its type, or is out of range."""
 
 
-class NumericValueOutOfRange(DataError):
+class NumericValueOutOfRange(DataError, sqlstate="22003"):
     """22003."""
 
 
-class DivisionByZero(DataError):
+class DivisionByZero(DataError, sqlstate="22012"):
     """22012."""
 
 
-class InvalidTextRepresentation(DataError):
+class InvalidTextRepresentation(DataError, sqlstate="22P02"):
     """22P02: a text or parameter is not a value of the type."""
 
 
-class IntegrityError(SqlError):
+class IntegrityError(SqlError, sqlstate="23"):
     """Class 23: a constraint is violated."""
 
 
-class NotNullViolation(IntegrityError):
+class NotNullViolation(IntegrityError, sqlstate="23502"):
     """23502."""
 
 
-class ForeignKeyViolation(IntegrityError):
+class ForeignKeyViolation(IntegrityError, sqlstate="23503"):
     """23503."""
 
 
-class UniqueViolation(IntegrityError):
+class UniqueViolation(IntegrityError, sqlstate="23505"):
     """23505."""
 
 
-class CheckViolation(IntegrityError):
+class CheckViolation(IntegrityError, sqlstate="23514"):
     """23514."""
 
 
-class ExclusionViolation(IntegrityError):
+class ExclusionViolation(IntegrityError, sqlstate="23P01"):
     """23P01."""
 
 
-class InvalidTransactionState(SqlError):
+class InvalidTransactionState(SqlError, sqlstate="25"):
     """Class 25."""
 
 
-class ReadOnlyTransaction(InvalidTransactionState):
+class ReadOnlyTransaction(InvalidTransactionState, sqlstate="25006"):
     """25006: a write by a key or in a transaction that may only read."""
 
 
-class TransactionRollback(SqlError):
+class TransactionRollback(SqlError, sqlstate="40"):
     """Class 40: a conflict with another transaction outlasted the service's own retries; the call may be repeated."""
 
 
-class SerializationFailure(TransactionRollback):
+class SerializationFailure(TransactionRollback, sqlstate="40001"):
     """40001."""
 
 
-class DeadlockDetected(TransactionRollback):
+class DeadlockDetected(TransactionRollback, sqlstate="40P01"):
     """40P01."""
 
 
-class ProgrammingError(SqlError):
+class ProgrammingError(SqlError, sqlstate="42"):
     """Class 42: the statement is wrong, or names something that does not exist or that its role may not touch."""
 
 
-class SqlSyntaxError(ProgrammingError):
+class SqlSyntaxError(ProgrammingError, sqlstate="42601"):
     """42601."""
 
 
-class InsufficientPrivilege(ProgrammingError):
+class InsufficientPrivilege(ProgrammingError, sqlstate="42501"):
     """42501."""
 
 
-class UndefinedColumn(ProgrammingError):
+class UndefinedColumn(ProgrammingError, sqlstate="42703"):
     """42703."""
 
 
-class UndefinedFunction(ProgrammingError):
+class UndefinedFunction(ProgrammingError, sqlstate="42883"):
     """42883."""
 
 
-class UndefinedTable(ProgrammingError):
+class UndefinedTable(ProgrammingError, sqlstate="42P01"):
     """42P01."""
 
 
-class DuplicateTable(ProgrammingError):
+class DuplicateTable(ProgrammingError, sqlstate="42P07"):
     """42P07."""
 
 
-class InsufficientResources(SqlError):
+class InsufficientResources(SqlError, sqlstate="53"):
     """Class 53."""
 
 
-class DiskFull(InsufficientResources):
+class DiskFull(InsufficientResources, sqlstate="53100"):
     """53100: the disk is full, or the database has reached its size limit."""
 
 
-class QueryCanceled(SqlError):
+class QueryCanceled(SqlError, sqlstate="57014"):
     """57014: the statement ran longer than its limit."""
 
 
-class RaisedException(SqlError):
+class RaisedException(SqlError, sqlstate="P0001"):
     """P0001: RAISE in a function."""
-
-
-_BY_CLASS: dict[str, type[SqlError]] = {
-    "22": DataError,
-    "23": IntegrityError,
-    "25": InvalidTransactionState,
-    "40": TransactionRollback,
-    "42": ProgrammingError,
-    "53": InsufficientResources,
-}
-_BY_SQLSTATE: dict[str, type[SqlError]] = {
-    "22003": NumericValueOutOfRange,
-    "22012": DivisionByZero,
-    "22P02": InvalidTextRepresentation,
-    "23502": NotNullViolation,
-    "23503": ForeignKeyViolation,
-    "23505": UniqueViolation,
-    "23514": CheckViolation,
-    "23P01": ExclusionViolation,
-    "25006": ReadOnlyTransaction,
-    "40001": SerializationFailure,
-    "40P01": DeadlockDetected,
-    "42501": InsufficientPrivilege,
-    "42601": SqlSyntaxError,
-    "42703": UndefinedColumn,
-    "42883": UndefinedFunction,
-    "42P01": UndefinedTable,
-    "42P07": DuplicateTable,
-    "53100": DiskFull,
-    "57014": QueryCanceled,
-    "P0001": RaisedException,
-}
 
 
 def make_error(
@@ -308,7 +284,7 @@ def _choose_class(status: int, error: Mapping[str, Any]) -> type[TuplegateError]
         return _BY_STATUS[status]
     sqlstate = error.get("sqlstate")
     if isinstance(sqlstate, str):
-        return _BY_SQLSTATE.get(sqlstate) or _BY_CLASS.get(sqlstate[:2]) or SqlError
+        return _BY_SQLSTATE.get(sqlstate) or _BY_SQLSTATE.get(sqlstate[:2]) or SqlError
     if status >= 500:
         return ServiceFault
     return SqlError if status == 200 else BadRequest

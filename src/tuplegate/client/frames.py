@@ -129,28 +129,38 @@ def _text(value: Any) -> str | None:
 # -- the libraries -------------------------------------------------------------------------------------------------
 
 
+_LibraryType = tuple[str, ...]
+"""The name of a type in a library, and what it is made with."""
+_TYPES: dict[str, tuple[_LibraryType, _LibraryType, str]] = {
+    "bool": (("bool_",), ("Boolean",), "boolean"),
+    "int2": (("int16",), ("Int16",), "Int16"),
+    "int4": (("int32",), ("Int32",), "Int32"),
+    "int8": (("int64",), ("Int64",), "Int64"),
+    "oid": (("int64",), ("Int64",), "Int64"),
+    "float4": (("float32",), ("Float32",), "float32"),
+    "float8": (("float64",), ("Float64",), "float64"),
+    "date": (("date32",), ("Date",), "object"),
+    "time": (("time64", "us"), ("Time",), "object"),
+    "timestamp": (("timestamp", "us"), ("Datetime", "us"), "datetime64[us]"),
+    "timestamptz": (("timestamp", "us", "UTC"), ("Datetime", "us", "UTC"), "datetime64[us, UTC]"),
+    "interval": (("duration", "us"), ("Duration", "us"), "timedelta64[us]"),
+    "bytea": (("binary",), ("Binary",), "object"),
+    "text": (("string",), ("String",), "object"),
+}
+"""The types of pyarrow, polars and pandas."""
+
+
+def _make_type(library: Any, made: _LibraryType) -> Any:
+    return getattr(library, made[0])(*made[1:])
+
+
 def to_arrow(rows: "Rows") -> Any:
     arrow = _library("pyarrow")
-    types = {
-        "bool": arrow.bool_(),
-        "int2": arrow.int16(),
-        "int4": arrow.int32(),
-        "int8": arrow.int64(),
-        "oid": arrow.int64(),
-        "float4": arrow.float32(),
-        "float8": arrow.float64(),
-        "date": arrow.date32(),
-        "time": arrow.time64("us"),
-        "timestamp": arrow.timestamp("us"),
-        "timestamptz": arrow.timestamp("us", tz="UTC"),
-        "interval": arrow.duration("us"),
-        "bytea": arrow.binary(),
-        "text": arrow.string(),
-    }
     names, arrays = [], []
     for column in _columns(rows, digits_max=76):
-        kind = types.get(column.kind)
-        if kind is None:
+        if column.kind in _TYPES:
+            kind = _make_type(arrow, _TYPES[column.kind][0])
+        else:
             kind = (arrow.decimal128 if column.digits[0] <= 38 else arrow.decimal256)(*column.digits)
         for _ in range(column.depth):
             kind = arrow.list_(kind)
@@ -161,43 +171,14 @@ def to_arrow(rows: "Rows") -> Any:
 
 def to_polars(rows: "Rows") -> Any:
     polars = _library("polars")
-    types = {
-        "bool": polars.Boolean,
-        "int2": polars.Int16,
-        "int4": polars.Int32,
-        "int8": polars.Int64,
-        "oid": polars.Int64,
-        "float4": polars.Float32,
-        "float8": polars.Float64,
-        "date": polars.Date,
-        "time": polars.Time,
-        "timestamp": polars.Datetime("us"),
-        "timestamptz": polars.Datetime("us", "UTC"),
-        "interval": polars.Duration("us"),
-        "bytea": polars.Binary,
-        "text": polars.String,
-    }
     made = []
     for column in _columns(rows, digits_max=38):
-        kind = types.get(column.kind) or polars.Decimal(*column.digits)
+        known = _TYPES.get(column.kind)
+        kind = polars.Decimal(*column.digits) if known is None else _make_type(polars, known[1])
         for _ in range(column.depth):
             kind = polars.List(kind)
         made.append(polars.Series(column.name, column.values, dtype=kind))
     return polars.DataFrame(made)
-
-
-_PANDAS = {
-    "bool": "boolean",
-    "int2": "Int16",
-    "int4": "Int32",
-    "int8": "Int64",
-    "oid": "Int64",
-    "float4": "float32",
-    "float8": "float64",
-    "timestamp": "datetime64[us]",
-    "timestamptz": "datetime64[us, UTC]",
-    "interval": "timedelta64[us]",
-}
 
 
 def to_pandas(rows: "Rows") -> Any:
@@ -207,9 +188,8 @@ def to_pandas(rows: "Rows") -> Any:
     used: set[str] = set()
     for index, name in enumerate(rows.columns):
         values = rows.column(index)
-        kind = _PANDAS.get(rows.types[index], "object")
-        if _has_stray_text(rows.types[index], values):
-            kind = "object"
+        known = _TYPES.get(rows.types[index])
+        kind = "object" if known is None or _has_stray_text(rows.types[index], values) else known[2]
         series[_pick_unused(name, used)] = pandas.Series(values, dtype=kind)
     return pandas.DataFrame(series)
 

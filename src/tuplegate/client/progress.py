@@ -12,17 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from tuplegate.client.errors import (
-    AlreadyExists,
-    ApiError,
-    ConnectionFailed,
-    OutcomeUnknown,
-    StreamCut,
-    TransactionAborted,
-    TransactionExpired,
-    TransactionRollback,
-    TuplegateError,
-)
+from tuplegate.client import errors
 from tuplegate.client.retries import NotSent
 
 _LOST = "lost"
@@ -68,15 +58,15 @@ class Progress:
         """Raise if no statement can be sent now."""
         name = self.id or "the transaction"
         if self.state is TransactionState.ABORTED:
-            error = TransactionAborted(
+            error = errors.TransactionAborted(
                 f"{name} was rolled back (reason: {self.reason}); nothing was applied", code="transaction_aborted"
             )
             error.reason = self.reason
             raise error
         if not self.goes_on:
-            raise AlreadyExists(f"{name} has ended: begin another transaction", code="wrong_state")
+            raise errors.AlreadyExists(f"{name} has ended: begin another transaction", code="wrong_state")
         if self.is_running:
-            raise AlreadyExists(
+            raise errors.AlreadyExists(
                 f"{name} is running another statement: it runs one at a time, and a stream until it is closed",
                 code="transaction_in_use",
             )
@@ -87,9 +77,9 @@ class Progress:
         self._sequence = self._highest
         return self._sequence
 
-    def lower_sequence(self, error: TuplegateError) -> int | None:
+    def lower_sequence(self, error: errors.TuplegateError) -> int | None:
         """Return the sequence to send instead of one that was refused as too high; None if that was not the reason."""
-        is_too_high = error.code == "out_of_sequence" and not isinstance(error, ConnectionFailed)
+        is_too_high = error.code == "out_of_sequence" and not isinstance(error, errors.ConnectionFailed)
         if not is_too_high or self._sequence <= self._lowest:
             return None
         self._sequence -= 1
@@ -113,18 +103,20 @@ class Progress:
         if "expires_at" in report:
             self.expires_at = datetime.fromisoformat(report["expires_at"])
 
-    def note_error(self, error: TuplegateError) -> None:
+    def note_error(self, error: errors.TuplegateError) -> None:
         """Note the failure of a begin or of a statement."""
         self.is_running = False
         if find_report(error):
             self.reason = "conflict" if error.code == "conflict" else "rollback"
             self.note_answer(error.answer or {})
             self.reason = None if self.goes_on else self.reason
-        elif isinstance(error, TransactionAborted):
+        elif isinstance(error, errors.TransactionAborted):
             self.end(TransactionState.ABORTED, error.reason)
-        elif isinstance(error, TransactionExpired):
+        elif isinstance(error, errors.TransactionExpired):
             self.end(TransactionState.ABORTED, "expired")
-        elif isinstance(error, ConnectionFailed | OutcomeUnknown | StreamCut) and not isinstance(error, NotSent):
+        elif isinstance(error, errors.ConnectionFailed | errors.OutcomeUnknown | errors.StreamCut) and not isinstance(
+            error, NotSent
+        ):
             self.lose()
         elif self.id is not None:
             self._highest = self._sequence + 1
@@ -141,27 +133,58 @@ class Progress:
         self.state, self.reason = state, reason
 
 
-def find_report(error: TuplegateError) -> Mapping[str, Any]:
+class Progressing:
+    """The part of an open transaction that sends nothing: what is known of it."""
+
+    def __init__(self) -> None:
+        self._progress = Progress()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id or ''} {self.state}>"
+
+    @property
+    def id(self) -> str | None:
+        """The transaction's id; None before the first statement."""
+        return self._progress.id
+
+    @property
+    def state(self) -> TransactionState:
+        """`new` before the first statement, then `open`, `failed`, `committed`, `aborted`, or `in_progress` if the
+        answer to its commit was lost. It is a text."""
+        return self._progress.state
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was aborted: `rollback`, `conflict`, `expired`, `revoked`, `limit` or `lost`."""
+        return self._progress.reason
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the service rolls it back if no further statement comes; None before the first statement."""
+        return self._progress.expires_at
+
+
+def find_report(error: errors.TuplegateError) -> Mapping[str, Any]:
     """Return what the answer says about its transaction: `state` and more; empty if it says nothing."""
     answer = error.answer or {}
     report = answer.get("transaction", answer)
     return report if isinstance(report, Mapping) and "state" in report else {}
 
 
-def is_settled(error: TuplegateError) -> bool:
+def is_settled(error: errors.TuplegateError) -> bool:
     """Return whether the error is the answer to a request with a sequence: asking again would give the same."""
     answer = error.answer or {}
     return (
-        isinstance(error, TransactionAborted | TransactionExpired)
+        isinstance(error, errors.TransactionAborted | errors.TransactionExpired)
         or "transaction" in answer
         or ("transaction_id" in answer)
     )
 
 
-def can_run_again(error: TuplegateError) -> bool:
+def can_run_again(error: errors.TuplegateError) -> bool:
     """Return whether a transaction that ended with this error may succeed if all of it is run again."""
-    if isinstance(error, TransactionAborted):
+    if isinstance(error, errors.TransactionAborted):
         return error.reason in ("conflict", _LOST)
-    if isinstance(error, TransactionRollback):
+    if isinstance(error, errors.TransactionRollback):
         return error.retryable
-    return isinstance(error, ApiError) and error.retryable and find_report(error).get("state") == "aborted"
+    return isinstance(error, errors.ApiError) and error.retryable and find_report(error).get("state") == "aborted"

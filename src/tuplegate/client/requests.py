@@ -1,9 +1,12 @@
 """Writes the bodies of requests as JSON text, once, so that a repetition sends the same bytes. Pure."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
+from tuplegate.client.retries import Repeat
 from tuplegate.client.values import write_params
 
 Statement = str | tuple[str, Sequence[Any]]
@@ -16,6 +19,39 @@ _SHAPES = {
     False: '"row_mode":"arrays","big_numbers":"number"',
 }
 _HINT = "/*+ STREAM */"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request. A repetition sends the same bytes."""
+
+    method: str
+    url: str
+    body: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    repeat: Repeat = Repeat.NEVER
+    exact: bool = False
+    """Keep the digits of numbers in the answer, as `Number`."""
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """How a transaction is opened. `timeout_s` is for all of it, `call_timeout_s` for one call that gives none."""
+
+    url: str
+    headers: Mapping[str, str]
+    read_only: bool
+    timeout_s: float
+    idle_timeout_s: float | None
+    call_timeout_s: float
+
+
+def write_path(collection: str, name: str) -> str:
+    return f"/v1/{collection}/{quote(name, safe='')}"
+
+
+def drop_none(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def write_query_body(sql: str, params: Sequence[Any], timeout_s: float, max_rows: int | None, convert: bool) -> str:

@@ -1,23 +1,14 @@
 """Routes that list, create, copy, change and delete databases."""
 
+from dataclasses import dataclass
+
 import msgspec
 
 from tuplegate.access.states import DATABASE
 from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.control_plane.common import (
-    answer,
-    answer_page,
-    check_transition,
-    drop_unset,
-    find_database,
-    get_fields,
-    read_body,
-    read_page,
-    report_loss_as_unknown,
-    translate_refusal,
-)
+from tuplegate.control_plane import common
 from tuplegate.engine.port import Databases
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
@@ -26,32 +17,25 @@ from tuplegate.protocol.errors import ServiceError
 from tuplegate.tenancy.lifecycle import Lifecycle
 
 
+@dataclass(frozen=True, slots=True)
 class DatabaseRoutes:
-    """Routes of databases. A token that is bound to one database sees and changes only that one."""
+    """Routes of databases. A token that is bound to one database sees and changes only that one. An organization may
+    have `_databases_max`."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        lifecycle: Lifecycle,
-        databases: Databases,
-        identities: IdentityCache,
-        databases_max: int,
-    ) -> None:
-        """`databases_max` is how many an organization may have."""
-        self._catalog = catalog
-        self._lifecycle = lifecycle
-        self._databases = databases
-        self._identities = identities
-        self._databases_max = databases_max
+    _catalog: Catalog
+    _lifecycle: Lifecycle
+    _databases: Databases
+    _identities: IdentityCache
+    _databases_max: int
 
     async def index(self, exchange: Exchange, identity: Identity) -> None:
-        page = read_page(exchange)
+        page = common.read_page(exchange)
         principal = identity.principal
         records = await self._catalog.databases.list_page(principal.organization, principal.database, page)
-        answer_page(exchange, page, await self._add_sizes(records))
+        common.answer_page(exchange, page, await self._add_sizes(records))
 
     async def create(self, exchange: Exchange, identity: Identity) -> None:
-        request = read_body(exchange, DatabaseRequest)
+        request = common.read_body(exchange, DatabaseRequest)
         if identity.principal.database is not None:
             raise ServiceError("forbidden", "a token that is bound to one database cannot make another")
         if await self._catalog.databases.count(identity.principal.organization) >= self._databases_max:
@@ -64,7 +48,7 @@ class DatabaseRoutes:
         if request.clone_of is not None:
             source = await self._find(identity, request.clone_of)
             _check_transition(source, "be cloned")
-        with translate_refusal(taken=f"there is a database {request.name!r} already"):
+        with common.translate_refusal(taken=f"there is a database {request.name!r} already"):
             id = await self._lifecycle.create(
                 actor_of(identity, exchange), request.name, None if source is None else source.id
             )
@@ -73,19 +57,19 @@ class DatabaseRoutes:
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         [record] = await self._add_sizes([await self._find(identity, exchange.path_values["name"])])
-        answer(exchange, get_fields(record))
+        common.answer(exchange, common.get_fields(record))
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
-        request = read_body(exchange, DatabaseChange)
+        request = common.read_body(exchange, DatabaseChange)
         record = await self._find(identity, exchange.path_values["name"])
         _check_transition(record, "change")
         if request.default is True and identity.principal.database is not None:
             raise ServiceError(
                 "forbidden", "a token that is bound to one database cannot take the default from another"
             )
-        name = drop_unset(request.name)
-        protection = drop_unset(request.delete_protection)
-        with translate_refusal(taken=f"there is a database {name!r} already"):
+        name = common.drop_unset(request.name)
+        protection = common.drop_unset(request.delete_protection)
+        with common.translate_refusal(taken=f"there is a database {name!r} already"):
             changed = await self._catalog.databases.change(
                 actor_of(identity, exchange),
                 record.id,
@@ -118,19 +102,19 @@ class DatabaseRoutes:
         if not deleted:
             raise ServiceError("wrong_state", f"the database {record.name!r} was changed at the same time")
         self._identities.forget()
-        answer(exchange, {"state": DATABASE.after(state, "be removed")})
+        common.answer(exchange, {"state": DATABASE.after(state, "be removed")})
 
     async def _find(self, identity: Identity, name: str) -> DatabaseRecord:
-        return await find_database(self._catalog, identity, name)
+        return await common.find_database(self._catalog, identity, name)
 
     async def _answer(self, exchange: Exchange, identity: Identity, id: str, status: int = 200) -> None:
         """Answer with the database after a change. It is found by id, since its name may have changed."""
-        with report_loss_as_unknown():
+        with common.report_loss_as_unknown():
             record = await self._catalog.databases.find(identity.principal.organization, id)
             if record is None:
                 raise ServiceError("not_found", "the database was deleted at the same time")
             [record] = await self._add_sizes([record])
-        answer(exchange, get_fields(record), status)
+        common.answer(exchange, common.get_fields(record), status)
 
     async def _add_sizes(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
         names = await self._catalog.databases.find_engine_names([record.id for record in records])
@@ -139,4 +123,4 @@ class DatabaseRoutes:
 
 
 def _check_transition(record: DatabaseRecord, event: str) -> str:
-    return check_transition(DATABASE, record.state, event, f"the database {record.name!r}")
+    return common.check_transition(DATABASE, record.state, event, f"the database {record.name!r}")

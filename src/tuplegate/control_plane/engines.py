@@ -9,14 +9,7 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.engines import EngineEntry
-from tuplegate.control_plane.common import (
-    answer,
-    check_transition,
-    drop_unset,
-    get_fields,
-    read_body,
-    report_loss_as_unknown,
-)
+from tuplegate.control_plane import common
 from tuplegate.engine.port import AllDatabases, EngineFailure, Load, MoveFailed, NotSupported
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
@@ -37,26 +30,26 @@ class EngineRoutes:
     async def index(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         items = await asyncio.gather(*(self._describe(entry) for entry in await self._catalog.engines.list_all()))
-        answer(exchange, {"items": items, "next_cursor": None})
+        common.answer(exchange, {"items": items, "next_cursor": None})
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
-        request = read_body(exchange, EngineChange)
+        request = common.read_body(exchange, EngineChange)
         name = exchange.path_values["name"]
         changed = await self._catalog.engines.change(
             actor_of(identity, exchange),
             name,
-            weight=drop_unset(request.weight),
-            state=drop_unset(request.state),
+            weight=common.drop_unset(request.weight),
+            state=common.drop_unset(request.state),
         )
         if not changed:
             raise _no_engine(name)
-        with report_loss_as_unknown():
+        with common.report_loss_as_unknown():
             [entry] = [entry for entry in await self._catalog.engines.list_all() if entry.name == name]
             [shown] = await asyncio.gather(self._describe(entry))  # in a task, which asyncio.timeout needs
-            answer(exchange, get_fields(shown))
+            common.answer(exchange, common.get_fields(shown))
 
     async def move(self, exchange: Exchange, identity: Identity) -> None:
-        request = read_body(exchange, MoveRequest)
+        request = common.read_body(exchange, MoveRequest)
         name = exchange.path_values["name"]
         own = identity.principal
         organization = request.organization or own.organization
@@ -72,20 +65,20 @@ class EngineRoutes:
         except MoveFailed as failure:
             raise ServiceError("move_failed", str(failure), detail=failure.detail) from failure
         self._identities.forget()
-        with report_loss_as_unknown():
+        with common.report_loss_as_unknown():
             now = await self._catalog.databases.find(organization, record.id)
             if now is None:
                 raise ServiceError("not_found", "the database was deleted at the same time")
             [name] = (await self._catalog.databases.find_engine_names([record.id])).values()
             now = msgspec.structs.replace(now, size_bytes=(await self._databases.sizes([name])).get(name))
         told = {"way": moved.way, "held_ms": moved.held_ms, "reason": moved.reason}
-        answer(exchange, {**get_fields(now), **told})
+        common.answer(exchange, {**common.get_fields(now), **told})
 
     async def _check(self, engine: str, record: DatabaseRecord) -> None:
         entries = {entry.name: entry for entry in await self._catalog.engines.list_all()}
         if engine not in entries:
             raise _no_engine(engine)
-        check_transition(DATABASE, record.state, "be moved", f"the database {record.name!r}")
+        common.check_transition(DATABASE, record.state, "be moved", f"the database {record.name!r}")
         if record.engine == engine:
             raise ServiceError("wrong_state", f"the database {record.name!r} is on the engine {engine} already")
         if entries[engine].state != "active":

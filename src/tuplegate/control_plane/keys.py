@@ -11,18 +11,7 @@ from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token
 from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.control_plane.common import (
-    answer,
-    answer_page,
-    check_transition,
-    drop_unset,
-    find_database,
-    get_fields,
-    read_body,
-    read_page,
-    report_loss_as_unknown,
-    translate_refusal,
-)
+from tuplegate.control_plane import common
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.control import KeyChange, KeyRecord, KeyRequest, RotateRequest
@@ -37,35 +26,35 @@ class KeyRoutes:
         self._identities = identities
 
     async def index(self, exchange: Exchange, identity: Identity) -> None:
-        page = read_page(exchange)
+        page = common.read_page(exchange)
         principal = identity.principal
-        answer_page(
+        common.answer_page(
             exchange, page, await self._catalog.keys.list_page(principal.organization, principal.database, page)
         )
 
     async def create(self, exchange: Exchange, identity: Identity) -> None:
-        request = read_body(exchange, KeyRequest)
+        request = common.read_body(exchange, KeyRequest)
         _check_scopes(identity, request.scopes)
         principal = identity.principal
         database = principal.database
         if request.database is not None:
-            database = (await find_database(self._catalog, identity, request.database)).id
+            database = (await common.find_database(self._catalog, identity, request.database)).id
         token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        with translate_refusal(gone="the database was deleted at the same time"):
+        with common.translate_refusal(gone="the database was deleted at the same time"):
             await self._catalog.keys.add(
                 actor_of(identity, exchange), token, principal.organization, request.name,
                 sorted(set(request.scopes)), database, request.expires_in, request.consistency,
             )  # fmt: skip
-        with report_loss_as_unknown():
+        with common.report_loss_as_unknown():
             fields = await self._fields(identity, token.id)
-        answer(exchange, {**fields, "key": token.text}, 201)
+        common.answer(exchange, {**fields, "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        answer(exchange, await self._fields(identity, exchange.path_values["id"]))
+        common.answer(exchange, await self._fields(identity, exchange.path_values["id"]))
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
-        request = read_body(exchange, KeyChange)
+        request = common.read_body(exchange, KeyChange)
         record = await self._find(identity, exchange.path_values["id"])
         _check_transition(record, "change")
         _check_scopes(identity, record.scopes)
@@ -76,16 +65,16 @@ class KeyRoutes:
         changed = await self._catalog.keys.change(
             actor_of(identity, exchange),
             record.id,
-            name=drop_unset(request.name),
+            name=common.drop_unset(request.name),
             scopes=scopes,
             expires=not isinstance(expiry, msgspec.UnsetType),
-            expires_in=drop_unset(expiry),
-            consistency=drop_unset(request.consistency),
+            expires_in=common.drop_unset(expiry),
+            consistency=common.drop_unset(request.consistency),
         )
         await self._answer_change(exchange, identity, record, changed)
 
     async def rotate(self, exchange: Exchange, identity: Identity) -> None:
-        request = read_body(exchange, RotateRequest)
+        request = common.read_body(exchange, RotateRequest)
         record = await self._find(identity, exchange.path_values["id"])
         _check_transition(record, "rotate")
         _check_scopes(identity, record.scopes)
@@ -107,9 +96,9 @@ class KeyRoutes:
         if not done:
             raise ServiceError("wrong_state", f"the key {record.id} was revoked or has expired at the same time")
         self._identities.forget()
-        with report_loss_as_unknown():
+        with common.report_loss_as_unknown():
             fields = await self._fields(identity, record.id)
-        answer(exchange, {**fields, **more})
+        common.answer(exchange, {**fields, **more})
 
     async def _find(self, identity: Identity, id: str) -> KeyRecord:
         principal = identity.principal
@@ -119,7 +108,7 @@ class KeyRoutes:
         return record
 
     async def _fields(self, identity: Identity, id: str) -> dict[str, object]:
-        return get_fields(await self._find(identity, id))
+        return common.get_fields(await self._find(identity, id))
 
 
 def _check_scopes(identity: Identity, scopes: Iterable[str]) -> None:
@@ -133,4 +122,4 @@ def _check_scopes(identity: Identity, scopes: Iterable[str]) -> None:
 
 
 def _check_transition(record: KeyRecord, event: str) -> str:
-    return check_transition(KEY, record.state, event, f"the key {record.id}")
+    return common.check_transition(KEY, record.state, event, f"the key {record.id}")

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -13,20 +14,7 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.paging import write_cursor
-from tuplegate.control_plane.common import (
-    LIMIT_MAX,
-    answer,
-    answer_page,
-    bad_cursor,
-    drop_unset,
-    find_page,
-    get_fields,
-    read_body,
-    read_limit,
-    read_page,
-    report_loss_as_unknown,
-    translate_refusal,
-)
+from tuplegate.control_plane import common
 from tuplegate.engine.port import Weakness
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
@@ -37,27 +25,18 @@ from tuplegate.tenancy.lifecycle import Lifecycle
 _FIRST_DATABASE = "main"
 
 
+@dataclass(frozen=True, slots=True)
 class OrganizationRoutes:
-    """Routes of organizations. A new one gets `default_tier` unless the operator names another of `tiers`. While there
-    are `unaccepted` weaknesses of the engine, there may be only one organization."""
+    """Routes of organizations. A new one gets `_default_tier` unless the operator names another of `_tiers`. While
+    there are `_unaccepted` weaknesses of the engine, there may be only one organization."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        lifecycle: Lifecycle,
-        identities: IdentityCache,
-        tiers: Mapping[str, Tier],
-        default_tier: str,
-        limits: Mapping[str, int],
-        unaccepted: Sequence[Weakness] = (),
-    ) -> None:
-        self._catalog = catalog
-        self._lifecycle = lifecycle
-        self._identities = identities
-        self._tiers = tiers
-        self._default_tier = default_tier
-        self._limits = limits
-        self._unaccepted = unaccepted
+    _catalog: Catalog
+    _lifecycle: Lifecycle
+    _identities: IdentityCache
+    _tiers: Mapping[str, Tier]
+    _default_tier: str
+    _limits: Mapping[str, int]
+    _unaccepted: Sequence[Weakness] = ()
 
     # -- one's own ----------------------------------------------------------------------------------------------
 
@@ -68,67 +47,67 @@ class OrganizationRoutes:
         rate = {"requests": tier.requests, "window_seconds": WINDOW_S}
         names = await self._catalog.databases.list_names(record.id, identity.principal.database)
         limits = {"rate": rate, "database_bytes": tier.bytes_max, **self._limits}
-        answer(exchange, {**get_fields(record), "databases": names, "limits": limits})
+        common.answer(exchange, {**common.get_fields(record), "databases": names, "limits": limits})
 
     async def usage(self, exchange: Exchange, identity: Identity) -> None:
         given = read_query(exchange, ("since", "until", "limit", "cursor"))
-        page = find_page(given, LIMIT_MAX)  # as many as it can be: it had no pages once
+        page = common.find_page(given, common.LIMIT_MAX)  # as many as it can be: it had no pages once
         principal = identity.principal
         since, until = (_read_time(given, name) for name in ("since", "until"))
         items = await self._catalog.journal.list_usage(principal.organization, principal.database, since, until, page)
         shown = items[: page.limit]
         more = write_cursor(shown[-1].hour, shown[-1].database) if len(items) > page.limit else None
-        answer(exchange, {"items": shown, "next_cursor": more})
+        common.answer(exchange, {"items": shown, "next_cursor": more})
 
     async def audit(self, exchange: Exchange, identity: Identity) -> None:
         given = read_query(exchange, ("limit", "cursor"))
-        limit, cursor = read_limit(given), given.get("cursor")
+        limit, cursor = common.read_limit(given), given.get("cursor")
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-            raise bad_cursor()
+            raise common.bad_cursor()
         before = None if cursor is None else int(cursor)
         principal = identity.principal
         items = await self._catalog.journal.list_audit(principal.organization, principal.database, limit, before)
         shown = items[:limit]
-        answer(exchange, {"items": shown, "next_cursor": str(shown[-1].id) if len(items) > limit else None})
+        common.answer(exchange, {"items": shown, "next_cursor": str(shown[-1].id) if len(items) > limit else None})
 
     # -- the operator's -----------------------------------------------------------------------------------------
 
     async def index(self, exchange: Exchange, identity: Identity) -> None:
-        page = read_page(exchange)
-        answer_page(exchange, page, await self._catalog.organizations.list_page(page))
+        page = common.read_page(exchange)
+        common.answer_page(exchange, page, await self._catalog.organizations.list_page(page))
 
     async def create(self, exchange: Exchange, identity: Identity) -> None:
         """Create an organization with its first database and a key that manages it."""
-        request = read_body(exchange, OrganizationRequest)
+        request = common.read_body(exchange, OrganizationRequest)
         tier = self._check_tier(self._default_tier if request.tier is None else request.tier)
         await self._check_walls()
         id = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
         token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        with translate_refusal(taken=f"there is an organization {request.name!r} already"):
+        with common.translate_refusal(taken=f"there is an organization {request.name!r} already"):
             await self._lifecycle.create_organization(
                 actor_of(identity, exchange), id, request.name, tier, _FIRST_DATABASE, token
             )
-        with report_loss_as_unknown():
+        with common.report_loss_as_unknown():
             record = await self._find(id)
-        answer(exchange, {**get_fields(record), "key": token.text}, 201)
+        common.answer(exchange, {**common.get_fields(record), "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        answer(exchange, get_fields(await self._find(exchange.path_values["id"])))
+        common.answer(exchange, common.get_fields(await self._find(exchange.path_values["id"])))
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
-        request = read_body(exchange, OrganizationChange)
+        request = common.read_body(exchange, OrganizationChange)
         id = exchange.path_values["id"]
-        name = drop_unset(request.name)
+        name = common.drop_unset(request.name)
         tier = None if isinstance(request.tier, msgspec.UnsetType) else self._check_tier(request.tier)
-        with translate_refusal(taken=f"there is an organization {name!r} already"):
+        with common.translate_refusal(taken=f"there is an organization {name!r} already"):
             changed = await self._catalog.organizations.change(actor_of(identity, exchange), id, name, tier)
         if not changed:
             raise _unknown(id)
         self._identities.forget()
-        with report_loss_as_unknown():
+        with common.report_loss_as_unknown():
             record = await self._find(id)
-        answer(exchange, get_fields(record))
+        common.answer(exchange, common.get_fields(record))
 
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
         """Delete an organization and everything in it."""
@@ -139,7 +118,7 @@ class OrganizationRoutes:
         if not await self._lifecycle.delete_organization(actor_of(identity, exchange), id):
             raise _unknown(id)
         self._identities.forget()
-        answer(exchange, {"state": GONE})
+        common.answer(exchange, {"state": GONE})
 
     async def _find(self, id: str) -> OrganizationRecord:
         record = await self._catalog.organizations.show(id)

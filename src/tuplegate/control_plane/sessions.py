@@ -14,14 +14,7 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache, read_bearer
 from tuplegate.admission.plane import take_permit
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.control_plane.common import (
-    answer,
-    answer_page,
-    read_body,
-    read_page,
-    report_loss_as_unknown,
-    translate_refusal,
-)
+from tuplegate.control_plane import common
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.control import SessionRecord, SessionRequest
@@ -55,7 +48,7 @@ class SessionRoutes:
         """Open a session. The route checks the token itself, since the key may be in the body."""
         now = asyncio.get_running_loop().time()
         authorization = exchange.headers.get(b"authorization")
-        request = None if authorization is not None else read_body(exchange, SessionRequest)
+        request = None if authorization is not None else common.read_body(exchange, SessionRequest)
         if request is None or request.api_key is None:
             identity = await self._identities.identify(exchange, now)
             key = read_bearer(authorization)
@@ -64,7 +57,7 @@ class SessionRoutes:
             identity = await self._identities.identify_token(key, exchange.outgoing.address, now)
         await take_permit(exchange, identity, now)
         exchange.usage = identity.usage
-        request = request or read_body(exchange, SessionRequest)
+        request = request or common.read_body(exchange, SessionRequest)
         if identity.principal.session is not None:
             raise ServiceError("forbidden", "a session is opened with an API key, not with another session's token")
         if authorization is not None and request.api_key is not None:
@@ -75,7 +68,7 @@ class SessionRoutes:
         terms = await self.settle(identity, request.scopes, request.database, request.expires_in)
         token = make_token(TokenKind.SESSION, secrets.token_bytes(RANDOM_BYTES))
         actor = actor_of(identity, exchange)
-        with translate_refusal(gone="the key or its database was deleted at the same time"):
+        with common.translate_refusal(gone="the key or its database was deleted at the same time"):
             await self._catalog.sessions.add(actor, token, secret, terms.scopes, terms.database, terms.lifetime_s)
         await self.answer_opened(exchange, token, terms.lifetime_s)
 
@@ -100,10 +93,10 @@ class SessionRoutes:
 
     async def answer_opened(self, exchange: Exchange, token: Token, lifetime_s: int) -> None:
         """Answer with a session that was just opened."""
-        with report_loss_as_unknown():
+        with common.report_loss_as_unknown():
             record = await self._find(token.id)
         fields = {"token": token.text, "expires_at": record.expires_at, "expires_in": lifetime_s}
-        answer(exchange, {**fields, "session": record}, 201)
+        common.answer(exchange, {**fields, "session": record}, 201)
 
     def _choose_lifetime_s(self, expires_in: int | None) -> int:
         most = self._bounds.lifetime_s
@@ -117,7 +110,7 @@ class SessionRoutes:
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        answer(exchange, {"session": await self._find(_session_of(identity))})
+        common.answer(exchange, {"session": await self._find(_session_of(identity))})
 
     async def refresh(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
@@ -125,22 +118,22 @@ class SessionRoutes:
         bounds = self._bounds
         if not await self._catalog.sessions.refresh(actor_of(identity, exchange), id, bounds.lifetime_s, bounds.cap_s):
             raise _session_ended()
-        with report_loss_as_unknown():
+        with common.report_loss_as_unknown():
             record = await self._find(id)
-        answer(exchange, {"expires_at": record.expires_at, "session": record})
+        common.answer(exchange, {"expires_at": record.expires_at, "session": record})
 
     async def destroy(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         if not await self._catalog.sessions.destroy(actor_of(identity, exchange), _session_of(identity)):
             raise _session_ended()
         self._identities.forget()
-        answer(exchange, {"state": SESSION.after("active", "log out")})
+        common.answer(exchange, {"state": SESSION.after("active", "log out")})
 
     async def index(self, exchange: Exchange, identity: Identity) -> None:
-        page = read_page(exchange)
+        page = common.read_page(exchange)
         principal = identity.principal
         found = await self._catalog.sessions.list_page(principal.organization, principal.database, page)
-        answer_page(exchange, page, [replace(one, current=one.id == principal.session) for one in found])
+        common.answer_page(exchange, page, [replace(one, current=one.id == principal.session) for one in found])
 
     async def end(self, exchange: Exchange, identity: Identity) -> None:
         """End the session of somebody else, who may do no more than the token that asks."""
@@ -154,7 +147,7 @@ class SessionRoutes:
         if not await self._catalog.sessions.destroy(actor_of(identity, exchange), id):
             raise ServiceError("not_found", "the session has ended at the same time")
         self._identities.forget()
-        answer(exchange, {"state": SESSION.after("active", "be ended by an admin")})
+        common.answer(exchange, {"state": SESSION.after("active", "be ended by an admin")})
 
     async def _find(self, id: str) -> SessionRecord:
         record = await self._catalog.sessions.show(id)

@@ -28,7 +28,6 @@ _SECONDS = 2
 _CONCURRENCY = 8
 _SETUP_TIMEOUT_MS = 30_000
 _BOUNDS = port.Bounds(30_000, None, 64 * 2**20)
-_SHAPE = port.Shape()
 
 
 @dataclass(slots=True)
@@ -108,14 +107,11 @@ class BenchRoutes:
         """Run one operation; return how many attempts it took."""
         match kind:
             case RunKind.QUERY:
-                return (await self._engine.query(target, statements[0], _SHAPE, _BOUNDS)).attempts
+                return (await self._engine.query(target, statements[0], _BOUNDS)).attempts
             case RunKind.TRANSACTION:
-                done = await self._engine.transaction(
-                    target, statements, _SHAPE, _BOUNDS, read_only=False, promise=None
-                )
-                return done.attempts
+                return (await self._engine.transaction(target, statements, _BOUNDS)).attempts
             case RunKind.STREAM:
-                async with self._engine.stream(target, statements[0], _SHAPE, _BOUNDS) as rows:
+                async with self._engine.stream(target, statements[0], _BOUNDS) as rows:
                     async for _ in rows.lines():
                         pass
                 return 1

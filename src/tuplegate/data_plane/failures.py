@@ -28,7 +28,7 @@ def to_service_error(failure: port.EngineFailure, statement: port.Statement | No
             )
         case port.StatementFailed():
             return ServiceError(
-                _code_of(failure),
+                _CODES.get(type(failure), "sql_error"),
                 failure.message,
                 sqlstate=failure.sqlstate,
                 position=failure.position,
@@ -65,21 +65,13 @@ def _hint(failure: port.StatementFailed, statement: port.Statement | None) -> st
     return failure.hint
 
 
-def _code_of(failure: port.StatementFailed) -> str:
-    match failure:
-        case port.ParseFailed():
-            return "parse_error"
-        case port.EmptyStatement():
-            return "empty_statement"
-        case port.ParameterMismatch():
-            return "parameter_mismatch"
-        case port.Conflict():
-            return "conflict"
-        case port.TimedOut():
-            return "timeout"
-        case port.Stopped():
-            return "shutting_down"
-        case port.NotInTime():
-            return "busy"
-        case _:
-            return "sql_error"
+_CODES: dict[type[port.StatementFailed], str] = {
+    port.ParseFailed: "parse_error",
+    port.EmptyStatement: "empty_statement",
+    port.ParameterMismatch: "parameter_mismatch",
+    port.Conflict: "conflict",
+    port.TimedOut: "timeout",
+    port.Stopped: "shutting_down",
+    port.NotInTime: "busy",
+}
+"""The codes of failures that are not the engine's plain refusal, `sql_error`."""

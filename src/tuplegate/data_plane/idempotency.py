@@ -85,6 +85,20 @@ async def run_once(
             exchange.respond(200, made[-1].body)
 
 
+async def run_alone(
+    engine: port.Engine, target: port.Target, statement: port.Statement, bounds: port.Bounds, keep: port.Keep
+) -> None:
+    """Run one statement as a transaction, which records the answer together with its changes."""
+    try:
+        await engine.transaction(target, [statement], bounds, promise=port.Promise(keep=keep))
+    except port.StatementFailed as failure:
+        failure.statement = None
+        if failure.sqlstate == "25001" and failure.context is None:
+            message = f"an Idempotency-Key cannot be used here: {failure.message}"
+            raise ServiceError("malformed_request", message, sqlstate="25001") from failure
+        raise
+
+
 async def _replay(engine: port.Engine, exchange: Exchange, kept: port.KeptAnswers, request: str) -> bool:
     """Send the recorded answer, if there is one; return whether there was."""
     if kept.found is None:

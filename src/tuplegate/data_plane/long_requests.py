@@ -10,39 +10,18 @@ import msgspec
 
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.http.requests import read_json
+from tuplegate.protocol import messages
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.protocol.messages import (
-    PARAMS_MAX,
-    BeginOptions,
-    BeginRequest,
-    CommitOptions,
-    CommitRequest,
-    FirstItem,
-    InnerQueryRequest,
-    LongBeginRequest,
-    LongCommitRequest,
-    LongFirstItem,
-    LongInnerQueryRequest,
-    LongQueryRequest,
-    LongStatementItem,
-    LongTransactionRequest,
-    ParamsList,
-    QueryOptions,
-    QueryRequest,
-    StatementItem,
-    TransactionOptions,
-    TransactionRequest,
-)
 from tuplegate.protocol.neon import LongSqlQuery, LongSqlRequest, SqlQuery, SqlRequest
 from tuplegate.protocol.pieces import LARGE, split_array
 
 _Item = TypeVar("_Item")
 
-_decode_query = msgspec.json.Decoder(LongQueryRequest).decode
-_decode_inner_query = msgspec.json.Decoder(LongInnerQueryRequest).decode
-_decode_begin = msgspec.json.Decoder(LongBeginRequest).decode
-_decode_commit = msgspec.json.Decoder(LongCommitRequest).decode
-_decode_transaction = msgspec.json.Decoder(LongTransactionRequest).decode
+_decode_query = msgspec.json.Decoder(messages.LongQueryRequest).decode
+_decode_inner_query = msgspec.json.Decoder(messages.LongInnerQueryRequest).decode
+_decode_begin = msgspec.json.Decoder(messages.LongBeginRequest).decode
+_decode_commit = msgspec.json.Decoder(messages.LongCommitRequest).decode
+_decode_transaction = msgspec.json.Decoder(messages.LongTransactionRequest).decode
 _decode_sql = msgspec.json.Decoder(LongSqlRequest).decode
 _params_decoder: msgspec.json.Decoder[list[msgspec.Raw] | None] = msgspec.json.Decoder(list[msgspec.Raw] | None)
 
@@ -56,13 +35,13 @@ class _Params(msgspec.Struct, frozen=True):
 class _Statements(msgspec.Struct, frozen=True):
     """Only the statements, under their name."""
 
-    statements: list[str | LongStatementItem]
+    statements: list[str | messages.LongStatementItem]
 
 
 class _Lists(msgspec.Struct, frozen=True):
     """Only the lists of parameters, under their name."""
 
-    params_list: ParamsList
+    params_list: messages.ParamsList
 
 
 class _Queries(msgspec.Struct, frozen=True):
@@ -139,69 +118,81 @@ class _Timer:
             raise ServiceError("timeout", message, sqlstate="57014")
 
 
-async def read_long_query(body: bytes, limit_ms: int) -> QueryRequest:
+async def read_long_query(body: bytes, limit_ms: int) -> messages.QueryRequest:
     """Raises malformed_request, and timeout where it takes longer than its statement may."""
-    long = read_json(_decode_query, body, QueryRequest)
+    long = read_json(_decode_query, body, messages.QueryRequest)
     params = await _read_params(long.params, _Timer(long.timeout_ms, limit_ms))
-    return QueryRequest(long.sql, params, **_options(long, QueryOptions))
+    return messages.QueryRequest(long.sql, params, **_options(long, messages.QueryOptions))
 
 
-async def read_long_inner_query(body: bytes, lists_max: int, limit_ms: int) -> InnerQueryRequest:
+async def read_long_inner_query(body: bytes, lists_max: int, limit_ms: int) -> messages.InnerQueryRequest:
     """Do the same for a statement of an open transaction, which may have many lists of parameters."""
-    long = read_json(_decode_inner_query, body, InnerQueryRequest)
+    long = read_json(_decode_inner_query, body, messages.InnerQueryRequest)
     timer = _Timer(long.timeout_ms, limit_ms)
     params = await _read_params(long.params, timer)
     lists = await _read_lists(long.params_list, lists_max, timer)
-    return InnerQueryRequest(long.sql, params, lists, long.sequence, **_options(long, QueryOptions))
+    return messages.InnerQueryRequest(long.sql, params, lists, long.sequence, **_options(long, messages.QueryOptions))
 
 
-async def read_long_begin(body: bytes, lists_max: int, limit_ms: int) -> BeginRequest:
-    long = read_json(_decode_begin, body, BeginRequest)
-    first: str | FirstItem | None = None
-    if isinstance(long.statement, LongFirstItem):
+async def read_long_begin(body: bytes, lists_max: int, limit_ms: int) -> messages.BeginRequest:
+    long = read_json(_decode_begin, body, messages.BeginRequest)
+    first: str | messages.FirstItem | None = None
+    if isinstance(long.statement, messages.LongFirstItem):
         timer = _Timer(None, limit_ms)
         params = await _read_params(long.statement.params, timer)
         lists = await _read_lists(long.statement.params_list, lists_max, timer)
-        first = FirstItem(long.statement.sql, params, lists)
+        first = messages.FirstItem(long.statement.sql, params, lists)
     else:
         first = long.statement
-    return BeginRequest(statement=first, **_options(long, BeginOptions))
+    return messages.BeginRequest(statement=first, **_options(long, messages.BeginOptions))
 
 
-async def _read_lists(raw: msgspec.Raw, most: int, timer: _Timer) -> ParamsList | None:
+async def _read_lists(raw: msgspec.Raw, most: int, timer: _Timer) -> messages.ParamsList | None:
     return None if bytes(raw) == b"null" else await _LISTS.read(bytes(raw), most, timer)
 
 
-async def read_long_commit(body: bytes, _lists_max: int, limit_ms: int) -> CommitRequest:
-    long = read_json(_decode_commit, body, CommitRequest)
-    return CommitRequest(statement=await _read_statement(long.statement, limit_ms), **_options(long, CommitOptions))
+async def read_long_commit(body: bytes, _lists_max: int, limit_ms: int) -> messages.CommitRequest:
+    long = read_json(_decode_commit, body, messages.CommitRequest)
+    return messages.CommitRequest(
+        statement=await _read_statement(long.statement, limit_ms), **_options(long, messages.CommitOptions)
+    )
 
 
-async def _read_statement(item: str | LongStatementItem | None, limit_ms: int) -> str | StatementItem | None:
-    if not isinstance(item, LongStatementItem):
+async def _read_statement(
+    item: str | messages.LongStatementItem | None, limit_ms: int
+) -> str | messages.StatementItem | None:
+    if not isinstance(item, messages.LongStatementItem):
         return item
-    return StatementItem(item.sql, await _read_params(item.params, _Timer(None, limit_ms)))
+    return messages.StatementItem(item.sql, await _read_params(item.params, _Timer(None, limit_ms)))
 
 
-async def read_long_transaction(body: bytes, statements_max: int, limit_ms: int) -> TransactionRequest:
+async def read_long_transaction(body: bytes, statements_max: int, limit_ms: int) -> messages.TransactionRequest:
     """Raises malformed_request, and timeout where it takes longer than the transaction may."""
-    long = read_json(_decode_transaction, body, TransactionRequest)
+    long = read_json(_decode_transaction, body, messages.TransactionRequest)
     timer = _Timer(long.timeout_ms, limit_ms)
-    statements: list[str | StatementItem] = []
+    items = await _STATEMENTS.read(bytes(long.statements), statements_max, timer)
+    each = await _read_params_of_each([None if isinstance(item, str) else item.params for item in items], timer)
+    statements = [
+        item if isinstance(item, str) else messages.StatementItem(item.sql, params)
+        for item, params in zip(items, each, strict=True)
+    ]
+    return messages.TransactionRequest(statements, **_options(long, messages.TransactionOptions))
+
+
+async def _read_params_of_each(raws: list[msgspec.Raw | None], timer: _Timer) -> list[list[msgspec.Raw] | None]:
+    """Read the parameters of each statement; None where it is a text alone."""
+    found: list[list[msgspec.Raw] | None] = []
     length = 0
-    for index, item in enumerate(await _STATEMENTS.read(bytes(long.statements), statements_max, timer)):
-        if isinstance(item, LongStatementItem):
-            length += len(bytes(item.params))
-            if length > LARGE:
-                length = 0
-                await timer.pause()
-            try:
-                statements.append(StatementItem(item.sql, await _read_params(item.params, timer)))
-            except ServiceError as exc:
-                raise exc.at_statement(index) from exc
-        else:
-            statements.append(item)
-    return TransactionRequest(statements, **_options(long, TransactionOptions))
+    for index, raw in enumerate(raws):
+        length += 0 if raw is None else len(bytes(raw))
+        if length > LARGE:
+            length = 0
+            await timer.pause()
+        try:
+            found.append(None if raw is None else await _read_params(raw, timer))
+        except ServiceError as exc:
+            raise exc.at_statement(index) from exc
+    return found
 
 
 async def read_long_sql(body: bytes, statements_max: int, limit_ms: int) -> SqlRequest:
@@ -211,17 +202,9 @@ async def read_long_sql(body: bytes, statements_max: int, limit_ms: int) -> SqlR
     params = await _read_params(long.params, timer)
     if bytes(long.queries) == b"null":
         return SqlRequest(long.query, params, long.array_mode)
-    queries: list[SqlQuery] = []
-    length = 0
-    for index, item in enumerate(await _QUERIES.read(bytes(long.queries), statements_max, timer)):
-        length += len(bytes(item.params))
-        if length > LARGE:
-            length = 0
-            await timer.pause()
-        try:
-            queries.append(SqlQuery(item.query, await _read_params(item.params, timer), item.array_mode))
-        except ServiceError as exc:
-            raise exc.at_statement(index) from exc
+    items = await _QUERIES.read(bytes(long.queries), statements_max, timer)
+    each = await _read_params_of_each([item.params for item in items], timer)
+    queries = [SqlQuery(item.query, own, item.array_mode) for item, own in zip(items, each, strict=True)]
     return SqlRequest(long.query, params, long.array_mode, queries)
 
 
@@ -241,7 +224,7 @@ async def _read_params(raw: msgspec.Raw, timer: _Timer) -> list[msgspec.Raw] | N
     text = bytes(raw)
     if text[:1] != b"[":  # null, or something else, which is refused with the name of the field
         return read_json(_decode_named, b'{"params":%b}' % text, _Params).params
-    if text.count(b",") < PARAMS_MAX:
+    if text.count(b",") < messages.PARAMS_MAX:
         return read_json(_params_decoder.decode, text, _Params)
     params: list[msgspec.Raw] = []
     for piece in split_array(text, b"[]", b",", 1):
@@ -249,19 +232,19 @@ async def _read_params(raw: msgspec.Raw, timer: _Timer) -> list[msgspec.Raw] | N
             part, before, behind = piece
             more = read_json(_params_decoder.decode, b"[" * before + part + b"]" * behind, _Params)
             params += more or []
-            if len(params) > PARAMS_MAX:
-                message = f"more than {PARAMS_MAX} parameters were sent, which is the most that can be"
+            if len(params) > messages.PARAMS_MAX:
+                message = f"more than {messages.PARAMS_MAX} parameters were sent, which is the most that can be"
                 raise ServiceError("parameter_mismatch", message, sqlstate="54000")
         await timer.pause()
     return params
 
 
-_STATEMENTS: Final = _ItemList[str | LongStatementItem](
-    "statements", msgspec.json.Decoder(_Statements).decode, TransactionRequest, wrong_number_of_statements
+_STATEMENTS: Final = _ItemList[str | messages.LongStatementItem](
+    "statements", msgspec.json.Decoder(_Statements).decode, messages.TransactionRequest, wrong_number_of_statements
 )
 _QUERIES: Final = _ItemList[LongSqlQuery](
     "queries", msgspec.json.Decoder(_Queries).decode, SqlRequest, wrong_number_of_statements
 )
 _LISTS: Final = _ItemList[list[msgspec.Raw]](
-    "params_list", msgspec.json.Decoder(_Lists).decode, InnerQueryRequest, wrong_number_of_lists
+    "params_list", msgspec.json.Decoder(_Lists).decode, messages.InnerQueryRequest, wrong_number_of_lists
 )

@@ -9,7 +9,7 @@ import msgspec
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
+from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_alone, run_once
 from tuplegate.data_plane.long_requests import read_long_query
 from tuplegate.data_plane.stream import QueryJob, StreamWriter
 from tuplegate.data_plane.timings import write_timings
@@ -26,7 +26,7 @@ _decode: Final = msgspec.json.Decoder(QueryRequest).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 _JSON: Final = "application/json"
-_SHAPES: Final = {
+SHAPES: Final = {
     (row_mode, big_numbers): port.Shape(row_mode, big_numbers)
     for row_mode in get_args(RowMode)
     for big_numbers in get_args(BigNumbers)
@@ -73,11 +73,11 @@ class QueryRoutes:
         format = None if accept is None or accept == b"*/*" else choose_format(accept.decode("latin-1"))
         if is_streamed(request.sql):
             format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
-        statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params)
+        shape = SHAPES[request.row_mode, request.big_numbers]
+        statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params, False, shape)
         target = identity.target
         if target is None or b"tuplegate-database" in exchange.headers:
             target = await self._identities.find_target(identity, exchange)
-        shape = _SHAPES[request.row_mode, request.big_numbers]
         bounds = self._bounds
         if request.timeout_ms is not None or request.max_rows is not None:
             timeout_ms = min(request.timeout_ms or self._limit_ms, self._limit_ms)
@@ -90,19 +90,19 @@ class QueryRoutes:
         if format is not None:
             if key is not None:
                 raise ServiceError("malformed_request", "an Idempotency-Key cannot be used with a stream")
-            job = QueryJob(target, statement, shape, bounds)
+            job = QueryJob(target, statement, bounds)
             await self._streams.answer(exchange, format, job, snapshot=snapshot)
             return
         try:
             if key is not None:
                 if snapshot:
                     tell_server(exchange, on_replica=False)
-                await self._answer_once(exchange, key, QueryJob(target, statement, shape, bounds))
+                await self._answer_once(exchange, key, QueryJob(target, statement, bounds))
                 return
             if snapshot:
-                result = await self._read_snapshot(exchange, QueryJob(target, statement, shape, bounds))
+                result = await self._read_snapshot(exchange, QueryJob(target, statement, bounds))
             else:
-                result = await self._engine.query(target, statement, shape, bounds)
+                result = await self._engine.query(target, statement, bounds)
         except port.EngineFailure as failure:
             if snapshot and key is None:
                 tell_server(exchange, on_replica=failure.on_replica)
@@ -122,9 +122,7 @@ class QueryRoutes:
 
     async def _read_snapshot(self, exchange: Exchange, job: QueryJob) -> port.Result:
         """Read from a snapshot that is no older than what the client has seen."""
-        result = await self._engine.snapshots.query(
-            job.target, job.statement, job.shape, job.bounds, read_position(exchange)
-        )
+        result = await self._engine.snapshots.query(job.target, job.statement, job.bounds, read_position(exchange))
         tell_server(exchange, on_replica=result.on_replica)
         return result
 
@@ -137,22 +135,8 @@ class QueryRoutes:
             result.notices += done.notices
             return Answer(write_result(exchange, result), lambda: write_result(exchange, result.bare()))
 
-        async def run(keep: port.Keep) -> None:
-            try:
-                await self._engine.transaction(
-                    job.target,
-                    [job.statement],
-                    job.shape,
-                    job.bounds,
-                    read_only=False,
-                    promise=port.Promise(keep=keep),
-                )
-            except port.StatementFailed as failure:
-                failure.statement = None
-                if failure.sqlstate == "25001" and failure.context is None:
-                    message = f"an Idempotency-Key cannot be used here: {failure.message}"
-                    raise ServiceError("malformed_request", message, sqlstate="25001") from failure
-                raise
+        def run(keep: port.Keep) -> Awaitable[None]:
+            return run_alone(self._engine, job.target, job.statement, job.bounds, keep)
 
         await run_once(self._engine, exchange, job.target, key, run, make)
 

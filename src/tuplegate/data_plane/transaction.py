@@ -15,6 +15,7 @@ from tuplegate.data_plane.consistency import read_position, tell_newest, tell_po
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
 from tuplegate.data_plane.long_requests import read_long_transaction, wrong_number_of_statements
+from tuplegate.data_plane.query import SHAPES
 from tuplegate.data_plane.timings import write_timings
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
@@ -41,20 +42,16 @@ class TransactionBounds:
 class _Job:
     """A request, read and checked. `chosen` is the id that the client gave it."""
 
-    __slots__ = ("bounds", "chosen", "read_only", "shape", "statements", "target")
-
     def __init__(
         self,
         target: port.Target,
         statements: list[port.Statement],
-        shape: port.Shape,
         bounds: port.Bounds,
         read_only: bool,
         chosen: str | None,
     ) -> None:
         self.target = target
         self.statements = statements
-        self.shape = shape
         self.bounds = bounds
         self.read_only = read_only
         self.chosen = chosen
@@ -93,8 +90,7 @@ class TransactionRoutes:
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = read_idempotency_key(exchange)
-        identities = self._identities
-        target = identities.recall_target(identity, exchange) or await identities.find_target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         job = self._make_job(exchange, target, request, await self._read_statements(request))
         reads = wants_snapshot(exchange, identity, self._engine)
         if reads and (key is not None or not job.may_be_snapshot):
@@ -128,9 +124,7 @@ class TransactionRoutes:
 
     async def _read_snapshot(self, exchange: Exchange, job: _Job) -> port.TransactionResult:
         """Read from a snapshot that is no older than what the client has seen."""
-        done = await self._engine.snapshots.transaction(
-            job.target, job.statements, job.shape, job.bounds, read_position(exchange)
-        )
+        done = await self._engine.snapshots.transaction(job.target, job.statements, job.bounds, read_position(exchange))
         tell_server(exchange, on_replica=done.on_replica)
         return done
 
@@ -142,7 +136,6 @@ class TransactionRoutes:
         return _Job(
             target,
             statements,
-            port.Shape(request.row_mode, request.big_numbers),
             port.Bounds(timeout_ms, None, self._bounds.answer_bytes_max),
             request.read_only,
             self._read_chosen_id(exchange, target),
@@ -152,6 +145,7 @@ class TransactionRoutes:
         count, most = len(request.statements), self._bounds.statements_max
         if not 1 <= count <= most:
             raise wrong_number_of_statements(most, str(count))
+        shape = SHAPES[request.row_mode, request.big_numbers]
         statements = []
         length = 0
         for index, item in enumerate(request.statements):
@@ -161,7 +155,7 @@ class TransactionRoutes:
                 length = 0
                 await yield_to_loop()
             try:
-                statements.append(port.Statement(sql, keyword_of_one(sql), params))
+                statements.append(port.Statement(sql, keyword_of_one(sql), params, False, shape))
             except ServiceError as exc:
                 raise exc.at_statement(index) from exc
         return statements
@@ -197,7 +191,7 @@ class TransactionRoutes:
 
     def _begin(self, job: _Job, promise: port.Promise | None) -> Awaitable[port.TransactionResult]:
         return self._engine.transaction(
-            job.target, job.statements, job.shape, job.bounds, read_only=job.read_only, promise=promise
+            job.target, job.statements, job.bounds, read_only=job.read_only, promise=promise
         )
 
     # -- answers ------------------------------------------------------------------------------------------------

@@ -1,27 +1,49 @@
-"""Reads what a connection is made to. Pure.
+"""Reads what a connection is made to, and how.
 
 `tuplegate://KEY@host:port/database` holds everything; `http://host:port` needs the key and the database beside it. The
 key may also stand where a password would, `tuplegate://:KEY@host`, which many programs know to hide.
 """
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tuplegate.client.addresses import DEFAULT_URL, check_key, check_url
+from tuplegate.dbapi.errors import InterfaceError
 
 _SHAPE = "tuplegate://KEY@host:port/database"
 _PORT = 8080
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TLS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 _OPTIONS = ("tls", "ca_file", "timeout_s", "retries")
+_NUMBERS = (("timeout_s", float), ("retries", int))
 
 
 @dataclass(frozen=True)
 class Address:
+    """A service and a key, and how requests are sent there."""
+
     url: str
-    api_key: str | None = None
+    api_key: str = ""
     database: str | None = None
     ca_file: str | None = None
-    timeout_s: float | None = None
-    retries: int | None = None
+    timeout_s: float = 60.0
+    retries: int = 5
+
+
+def choose_address(url: str | None, **given: str | float | None) -> Address:
+    """Return what is given, or else what is in the address or in the environment. Raises InterfaceError."""
+    try:
+        address = read_address(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
+        chosen: Any = {name: value for name, value in given.items() if value not in (None, "")}
+        address = replace(address, **chosen)
+        key = address.api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
+        if not key:
+            raise ValueError("there is no API key: give it in the address, as api_key, or set TUPLEGATE_API_KEY")
+        return replace(address, url=check_url(address.url), api_key=check_key(key))
+    except ValueError as exc:
+        raise InterfaceError(str(exc)) from exc
 
 
 def read_address(url: str) -> Address:
@@ -35,13 +57,13 @@ def read_address(url: str) -> Address:
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
         raise ValueError(f"the address has the option {unknown[0]!r}; the known ones are {', '.join(_OPTIONS)}")
+    numbers: Any = {name: kind(_read_number(name, options[name])) for name, kind in _NUMBERS if name in options}
     return Address(
         write_url(parts.hostname, parts.port, _read_tls(options.get("tls"))),
-        unquote(parts.password or parts.username or "") or None,
+        unquote(parts.password or parts.username or ""),
         unquote(parts.path[1:]) or None,
         options.get("ca_file"),
-        _read_number(options, "timeout_s"),
-        None if (retries := _read_number(options, "retries")) is None else int(retries),
+        **numbers,
     )
 
 
@@ -61,10 +83,8 @@ def _read_tls(given: str | None) -> bool | None:
     return _TLS[given.lower()]
 
 
-def _read_number(options: dict[str, str], name: str) -> float | None:
-    if name not in options:
-        return None
+def _read_number(name: str, text: str) -> float:
     try:
-        return float(options[name])
+        return float(text)
     except ValueError:
-        raise ValueError(f"{name} is {options[name]!r} in the address: it is a number") from None
+        raise ValueError(f"{name} is {text!r} in the address: it is a number") from None

@@ -49,9 +49,8 @@ def split_lists(lists: Sequence[str], count_max: int, length_max: int) -> list[S
     return parts
 
 
-def write_query(statement: str, timeout_ms: int, sequence: int | None) -> str:
-    number = "" if sequence is None else f',"sequence":{sequence}'
-    return f'{{{statement},"timeout_ms":{timeout_ms},{_SHAPE}{number}}}'
+def write_query(statement: str, timeout_ms: int) -> str:
+    return f'{{{statement},"timeout_ms":{timeout_ms},{_SHAPE}}}'
 
 
 def write_begin(statement: str | None, read_only: bool, life_ms: int | None, idle_ms: int | None) -> str:

@@ -8,7 +8,9 @@ from tuplegate.client.errors import (
     BadRequest,
     ConnectionFailed,
     OutcomeUnknown,
+    SqlError,
     TransactionAborted,
+    TransactionRollback,
     TuplegateError,
     Unauthenticated,
 )
@@ -94,6 +96,20 @@ def make_error(error: TuplegateError) -> Error:
     made.position, made.hint, made.detail = error.position, error.hint, error.detail
     made.request_id, made.retryable = error.request_id, error.retryable
     return made
+
+
+def explain_failed(what: str) -> InternalError:
+    """Return the error for a transaction that can only be rolled back."""
+    error = InternalError(f"the transaction has failed: {what}")
+    error.sqlstate = "25P02"
+    return error
+
+
+def leaves_open(error: TuplegateError) -> bool:
+    """Return whether the transaction can go on, at least from a savepoint: the statement was refused, and no more."""
+    if isinstance(error, TransactionRollback):
+        return False
+    return isinstance(error, SqlError) or (isinstance(error, BadRequest) and error.status == 400)
 
 
 def _choose_class(error: TuplegateError) -> type[DatabaseError]:

@@ -36,11 +36,6 @@ class IncomingBody:
     """`length` is the length that the head gives, or negative. `is_wanted` is set once a handler has asked for the
     body."""
 
-    __slots__ = (
-        "_arrived", "_error", "_held", "_holding", "_memory", "_most", "_sink", "_source", "_transport", "complete",
-        "failed", "is_wanted", "length",
-    )  # fmt: skip
-
     def __init__(
         self, first: bytes, length: int, source: Source, memory: Memory, owner: str, transport: asyncio.Transport
     ) -> None:

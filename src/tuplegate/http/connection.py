@@ -26,7 +26,7 @@ from tuplegate.http.message import Head, HeadCache
 from tuplegate.http.request_reader import END, RequestReader
 from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.stalls import ClientProgress, cut_off
-from tuplegate.http.upgraded import Handed, Upgrade, UpgradedConnection
+from tuplegate.http.upgraded import ClientConnection, Handed, Upgrade, UpgradedConnection
 from tuplegate.http.writing import CommonHeaders, Outgoing, do_nothing
 from tuplegate.protocol.errors import ServiceError
 
@@ -38,7 +38,6 @@ _STEPS_MAX: Final = 8
 _GONE_LOOK_S: Final = [0.05, 0.05, 0.2, 0.5]
 """Pauses between looks at a client that sends no more."""
 _NO_REQUEST: Final = Head(b"GET / HTTP/1.1\r\nHost: -\r\n\r\n")
-_HEX: Final = [b"%02x" % number for number in range(256)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +50,13 @@ class HttpBounds:
 
 
 class RequestIds:
-    __slots__ = ("_number", "_prefix", "_stem")
-
     def __init__(self) -> None:
         self._prefix = b"req_" + secrets.token_hex(4).encode()
         self._number = 0
-        self._stem = b""
 
     def next(self) -> bytes:
         self._number += 1
-        last = self._number & 255
-        if last == 0 or not self._stem:
-            self._stem = b"%b%06x" % (self._prefix, self._number >> 8)
-        return self._stem + _HEX[last]
+        return b"%b%08x" % (self._prefix, self._number)
 
 
 class SharedState:
@@ -110,7 +103,7 @@ class SharedState:
 
 # size: the life of a connection is one state machine. Its parts (reader, body, writing, memory, progress) are classes
 # of their own; what is left are the transitions, which share their state.
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(ClientConnection):
     def __init__(self, shared: SharedState, loop: asyncio.AbstractEventLoop) -> None:
         self._shared = shared
         self._loop = loop
@@ -186,12 +179,6 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._look_for_client(0)
         return True
-
-    def pause_writing(self) -> None:
-        self._out.note_behind()
-
-    def resume_writing(self) -> None:
-        self._out.note_caught_up()
 
     def pause_reading(self) -> None:
         self._body_held_back = True
@@ -443,15 +430,6 @@ class HttpConnection(asyncio.Protocol):
         """Wait for a request. If nothing of one arrives, the connection is closed without an answer."""
         self._deadline = self._shared.now + timeout_s
         self._is_idle = True
-
-    @property
-    def address(self) -> str:
-        return self._out.address
-
-    @property
-    def owner(self) -> str:
-        """The organization whose connection this is, or its address while that is unknown."""
-        return self._out.owner
 
     def readiness(self) -> tuple[int, float] | None:
         """Return the class of what it waits for now, and since when; see `Places`."""

@@ -27,8 +27,6 @@ class ClientGone(Exception):
 class Counts:
     """Counts of an organization's requests."""
 
-    __slots__ = ("bytes", "errors", "requests", "rows")
-
     def __init__(self) -> None:
         self.requests = 0
         self.rows = 0

@@ -23,8 +23,6 @@ _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;%b(?:=(?:%b|%b))?)*" % (
 class Buffer:
     """Bytes that have arrived and were not taken yet: `data` from `at` on."""
 
-    __slots__ = ("at", "data")
-
     def __init__(self) -> None:
         self.data = b""
         self.at = 0
@@ -52,8 +50,6 @@ class Buffer:
 class Body:
     """`read` returns what has arrived of the body; once it is `complete` there is no more."""
 
-    __slots__ = ("complete",)
-
     def __init__(self) -> None:
         self.complete = False
 
@@ -62,8 +58,6 @@ class Body:
 
 
 class SizedBody(Body):
-    __slots__ = ("_left",)
-
     def __init__(self, length: int) -> None:
         super().__init__()
         self._left = length
@@ -79,8 +73,6 @@ class SizedBody(Body):
 class ChunkedBody(Body):
     """Reads at most `at_once` chunks in one call. Raises malformed_request for bytes that are no chunks, and for chunks
     so small that they are mostly sizes."""
-
-    __slots__ = ("_at_once", "_in_trailers", "_left", "_overhead", "_trailers")
 
     def __init__(self, at_once: int) -> None:
         super().__init__()

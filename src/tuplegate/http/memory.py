@@ -133,8 +133,6 @@ class Holding:
     """The memory that is held for one owner in one place. With a `transport`, it is closed where a stranger's holding
     must make room for others."""
 
-    __slots__ = ("_memory", "_transport", "owner", "size")
-
     def __init__(self, memory: Memory, owner: str, transport: asyncio.Transport | None = None) -> None:
         self._memory = memory
         self._transport = transport

@@ -47,8 +47,6 @@ class Fields:
     `length` is that of the body, or CHUNKED.
     """
 
-    __slots__ = ("expects_continue", "headers", "keep_alive", "length")
-
     def __init__(self, raw: bytes, *, is_http_1_1: bool) -> None:
         """`raw` begins behind the first line of the request and ends with the blank line. Raises malformed_request."""
         headers = read_fields(raw[:-4].split(b"\r\n") if len(raw) > 4 else [])
@@ -65,11 +63,6 @@ class Head:
     `origin_form` is the target without its host, if it names one; `path` and `query` are its parts as they were sent,
     still percent-encoded. `noted` is what a route has made of the head and of nothing else; it is forgotten with it.
     """
-
-    __slots__ = (
-        "expects_continue", "fields", "headers", "is_http_1_1", "keep_alive", "length", "method", "noted",
-        "origin_form", "path", "query", "target",
-    )  # fmt: skip
 
     def __init__(self, raw: bytes, known: Fields | None = None) -> None:
         """`raw` ends with the blank line. `known` are its headers, where they came before behind the same version of

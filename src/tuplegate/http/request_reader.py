@@ -18,8 +18,6 @@ _CHUNKS_AT_ONCE: Final = 256
 class End:
     """The end of a request."""
 
-    __slots__ = ()
-
 
 END: Final = End()
 

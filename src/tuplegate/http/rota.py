@@ -22,8 +22,6 @@ _KNOWN_NS: Final = 40_000_000
 class Turn:
     """A turn that was asked for. `act` is None once it was taken or cancelled."""
 
-    __slots__ = ("act",)
-
     def __init__(self, act: Callable[[], None]) -> None:
         self.act: Callable[[], None] | None = act
 

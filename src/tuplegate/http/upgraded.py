@@ -32,7 +32,28 @@ class Handed:
     on_lost: "Callable[[UpgradedConnection], None]"
 
 
-class UpgradedConnection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
+    """The part that all connections of clients have."""
+
+    _out: Outgoing
+
+    @property
+    def address(self) -> str:
+        return self._out.address
+
+    @property
+    def owner(self) -> str:
+        """The organization whose connection this is, or its address while that is unknown."""
+        return self._out.owner
+
+    def pause_writing(self) -> None:
+        self._out.note_behind()
+
+    def resume_writing(self) -> None:
+        self._out.note_caught_up()
+
+
+class UpgradedConnection(ClientConnection):
     """The successor of an HTTP connection. `busy_class` is how readily it gives way while its client is a stranger."""
 
     busy_class: ClassVar[int] = 2
@@ -57,27 +78,12 @@ class UpgradedConnection(asyncio.Protocol):
         """The time for an end in order is over."""
         raise NotImplementedError
 
-    @property
-    def address(self) -> str:
-        return self._out.address
-
-    @property
-    def owner(self) -> str:
-        """The organization whose connection this is, or its address while that is unknown."""
-        return self._out.owner
-
     def readiness(self) -> tuple[int, float] | None:
         """See `Places`. Whoever has shown a key does not give way."""
         return (self.busy_class, self._opened_at) if self._out.owner == self._out.address else None
 
     def give_way(self) -> None:
         self._out.cut_off()
-
-    def pause_writing(self) -> None:
-        self._out.note_behind()
-
-    def resume_writing(self) -> None:
-        self._out.note_caught_up()
 
     def check_time(self, now: float) -> None:
         """Close the connection if the client takes nothing. Called once a second."""

@@ -30,8 +30,6 @@ _WRITE_HIGH: Final = 64 * 1024
 class CommonHeaders:
     """The headers that all answers of a server begin with; renewed once a second for the date."""
 
-    __slots__ = ("_tls", "json_head", "lines")
-
     def __init__(self, *, with_tls: bool) -> None:
         self._tls = TLS_HEADERS if with_tls else ""
         self.lines = b""
@@ -56,11 +54,6 @@ class Outgoing:
     `is_behind`: the client has not taken what it was sent, so nothing more should be produced for it: no more of this
     answer, and no other. `written` counts bytes.
     """
-
-    __slots__ = (
-        "_holding", "_loop", "_on_caught_up", "_transport", "_waiter", "address", "common", "companion", "is_behind",
-        "is_lost", "owner", "written",
-    )  # fmt: skip
 
     def __init__(
         self,

@@ -4,6 +4,9 @@ import msgspec
 
 from tuplegate.metrics.cells import Cell
 
+Counted = tuple[dict[str, int], dict[str, float]]
+"""Events so far, and gauges of this moment, by their names."""
+
 DATABASES_MAX = 1000
 """A worker counts this many databases separately, and all others together."""
 

@@ -31,56 +31,9 @@ from tuplegate.sqlalchemy.ranges import find_reader, read_multirange, read_range
 _FLOATS = ("float4", "float8")
 
 
-class _String(sqltypes.String):
-    render_bind_cast = True
-
-
-class _Char(sqltypes.CHAR):
-    render_bind_cast = True
-
-
-class _Regconfig(REGCONFIG):
-    render_bind_cast = True
-
-
-class _Regclass(REGCLASS):
-    render_bind_cast = True
-
-
-class _Oid(OID):
-    render_bind_cast = True
-
-
-class _Bytes(BYTEA):
-    render_bind_cast = True
-
-
-class _Boolean(sqltypes.Boolean):
-    render_bind_cast = True
-
-
-class _Integer(sqltypes.Integer):
-    render_bind_cast = True
-
-
-class _SmallInteger(sqltypes.SmallInteger):
-    render_bind_cast = True
-
-
-class _BigInteger(sqltypes.BigInteger):
-    render_bind_cast = True
-
-
-class _Date(sqltypes.Date):
-    render_bind_cast = True
-
-
-class _DateTime(sqltypes.DateTime):
-    render_bind_cast = True
-
-
-class _Time(sqltypes.Time):
-    render_bind_cast = True
+def _cast(kind: type[Any]) -> type[Any]:
+    """Return the type, with its parameters cast in SQL: the service would have to guess what they are."""
+    return type(f"_{kind.__name__}", (kind,), {"render_bind_cast": True})
 
 
 class _Interval(INTERVAL):
@@ -91,12 +44,7 @@ class _Interval(INTERVAL):
         return _Interval(precision=interval.second_precision)
 
 
-class _Enum(ENUM):
-    render_bind_cast = True
-
-
-class _Array(ARRAY[Any]):
-    render_bind_cast = True
+_Array, _Bytes, _Enum = _cast(ARRAY), _cast(BYTEA), _cast(ENUM)
 
 
 class _NumberMixin(sqltypes.NumericCommon[Any]):
@@ -189,18 +137,16 @@ class _OidVector(pg_catalog._SpaceVector, pg_catalog.OIDVECTOR):
     pass
 
 
+_CAST = (
+    sqltypes.String, sqltypes.CHAR, sqltypes.Boolean, sqltypes.Integer, sqltypes.SmallInteger, sqltypes.BigInteger,
+    sqltypes.Date, sqltypes.DateTime, sqltypes.Time, OID, REGCLASS, REGCONFIG,
+)  # fmt: skip
+"""Types that need no more than a cast of their parameters."""
+
 TYPES: dict[Any, Any] = {
-    sqltypes.String: _String,
-    sqltypes.CHAR: _Char,
-    sqltypes.Boolean: _Boolean,
-    sqltypes.Integer: _Integer,
-    sqltypes.SmallInteger: _SmallInteger,
-    sqltypes.BigInteger: _BigInteger,
+    **{kind: _cast(kind) for kind in _CAST},
     sqltypes.Numeric: _Numeric,
     sqltypes.Float: _Float,
-    sqltypes.Date: _Date,
-    sqltypes.DateTime: _DateTime,
-    sqltypes.Time: _Time,
     sqltypes.Interval: _Interval,
     sqltypes.Enum: _Enum,
     sqltypes.ARRAY: _Array,
@@ -217,9 +163,6 @@ TYPES: dict[Any, Any] = {
     INTERVAL: _Interval,
     JSON: _Json,
     JSONB: _Jsonb,
-    OID: _Oid,
-    REGCLASS: _Regclass,
-    REGCONFIG: _Regconfig,
     pg_catalog.INT2VECTOR: _Int2Vector,
     pg_catalog.OIDVECTOR: _OidVector,
     ranges.AbstractSingleRange: _Range,

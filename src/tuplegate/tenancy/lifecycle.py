@@ -20,18 +20,7 @@ from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.databases import EngineDatabase, Leftover
 from tuplegate.catalog.metadata import Actor
 from tuplegate.catalog.moves import MoveRecord
-from tuplegate.engine.port import (
-    FIRST_ENGINE,
-    AllDatabases,
-    CommitsRefused,
-    Engine,
-    EngineBusy,
-    EngineFailure,
-    EngineUnavailable,
-    Lock,
-    OutcomeUnknown,
-    StatementFailed,
-)
+from tuplegate.engine import port
 from tuplegate.keeping import keep, tick
 
 _log = structlog.get_logger()
@@ -57,8 +46,8 @@ class Lifecycle:
     def __init__(
         self,
         catalog: Catalog,
-        databases: AllDatabases,
-        engine: Engine,
+        databases: port.AllDatabases,
+        engine: port.Engine,
         engines: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> None:
         self._engines = engines
@@ -101,7 +90,7 @@ class Lifecycle:
         for database in await self._catalog.databases.list_unfinished():
             try:
                 await self._finish(database.id, patient=False)
-            except EngineFailure as failure:
+            except port.EngineFailure as failure:
                 _log.error(
                     "a database could not be finished", database=database.id, state=database.state, reason=str(failure)
                 )
@@ -116,9 +105,9 @@ class Lifecycle:
                 await self.finish_all()
                 await self._catalog.sessions.remove_old()
                 await self._catalog.console_codes.remove_old()
-            except CommitsRefused:
+            except port.CommitsRefused:
                 pass  # the health of the service tells
-            except EngineFailure as failure:
+            except port.EngineFailure as failure:
                 _log.warning("databases could not be looked after", reason=str(failure))
             await tick(_SWEEP_S)
 
@@ -130,7 +119,7 @@ class Lifecycle:
         await self._catalog.databases.add(actor, id, id, actor.organization, name, clone_of, engine)
         try:
             await self._finish_made(id)
-        except (StatementFailed, EngineBusy):
+        except (port.StatementFailed, port.EngineBusy):
             await self._catalog.databases.discard(actor, id)
             raise
         return id
@@ -141,7 +130,7 @@ class Lifecycle:
         await self._catalog.organizations.add(actor, id, name, tier, database, key, await self._choose(None))
         try:
             await self._finish_made(database[0])
-        except (StatementFailed, EngineBusy):
+        except (port.StatementFailed, port.EngineBusy):
             await self._catalog.organizations.start_deleting(actor, id)
             raise
 
@@ -150,12 +139,12 @@ class Lifecycle:
         source."""
         if clone_of is not None:
             source = await self._catalog.databases.find_in_engine(clone_of)
-            return FIRST_ENGINE if source is None else source.engine
+            return port.FIRST_ENGINE if source is None else source.engine
         if self._engines is None:
-            return FIRST_ENGINE
+            return port.FIRST_ENGINE
         chosen = await self._catalog.engines.choose(await self._engines())
         if chosen is None:
-            raise EngineBusy("no engine takes new databases: those that answer are draining, or have no weight")
+            raise port.EngineBusy("no engine takes new databases: those that answer are draining, or have no weight")
         return chosen
 
     async def _delete(self, actor: Actor, id: str) -> bool:
@@ -179,7 +168,7 @@ class Lifecycle:
         await self._finish(id)
         database = await self._catalog.databases.find_in_engine(id)
         if database is None or database.state == "failed":
-            raise EngineBusy("the database could not be made")
+            raise port.EngineBusy("the database could not be made")
 
     async def _finish(self, id: str, *, patient: bool = True) -> None:
         """Create or remove the database. If another worker is at it, wait for that one, or leave it alone unless
@@ -196,15 +185,15 @@ class Lifecycle:
             if not patient:
                 return
             if asyncio.get_running_loop().time() > deadline:
-                raise EngineBusy(f"the database is still {database.state}")
+                raise port.EngineBusy(f"the database is still {database.state}")
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _bring_about(self, database: EngineDatabase) -> None:
         """Carry out what the catalog has recorded. If the engine is lost, a later sweep does it."""
         try:
             await (self._make(database) if database.state == "creating" else self._remove(database))
-        except EngineUnavailable as gone:
-            raise OutcomeUnknown(f"the engine was lost while the database was {database.state}") from gone
+        except port.EngineUnavailable as gone:
+            raise port.OutcomeUnknown(f"the engine was lost while the database was {database.state}") from gone
 
     async def _make(self, database: EngineDatabase) -> None:
         """Create it in the engine. If the engine refuses, nothing of it remains there; if the engine is lost, a later
@@ -214,7 +203,7 @@ class Lifecycle:
                 await self._databases.create(database.engine_name)
             else:
                 await self._copy(database, database.clone_of)
-        except (StatementFailed, EngineBusy):
+        except (port.StatementFailed, port.EngineBusy):
             await self._take_back(database)
             raise
         await self._catalog.databases.mark_made(database.id, self._databases.furnishing_of(database.engine_name))
@@ -224,13 +213,13 @@ class Lifecycle:
         try:
             await self._databases.drop(database.engine_name)
             await self._catalog.databases.mark_failed(database.id)
-        except (StatementFailed, EngineBusy) as failure:
-            raise OutcomeUnknown("the database was not made, and is tried again later") from failure
+        except (port.StatementFailed, port.EngineBusy) as failure:
+            raise port.OutcomeUnknown("the database was not made, and is tried again later") from failure
 
     async def _copy(self, database: EngineDatabase, source_id: str) -> None:
         source = await self._catalog.databases.find_in_engine(source_id)
         if source is None or source.state != "active":
-            raise EngineBusy("the database to copy is gone")
+            raise port.EngineBusy("the database to copy is gone")
         async with self.pause(source_id):
             await self._databases.copy(source.engine_name, database.engine_name)
 
@@ -242,7 +231,7 @@ class Lifecycle:
         async with self._engine.hold(f"database/{id}") as free:
             database = await self._catalog.databases.find_in_engine(id) if free else None
             if database is None or database.state != "active":
-                raise EngineBusy("the database is being changed by somebody else")
+                raise port.EngineBusy("the database is being changed by somebody else")
             fresh = make_database_id()
             await self._catalog.databases.note_leftovers(id, [database.engine_name, fresh], database.engine)
             try:
@@ -274,7 +263,7 @@ class Lifecycle:
             for move in await self._catalog.moves.find(id):
                 await self._forget_source(move)
                 await self._catalog.moves.end(move.former)
-        except EngineFailure as failure:
+        except port.EngineFailure as failure:
             _log.warning("a reset or a move could not be cleared up after", database=id, reason=str(failure))
 
     async def _clear_leftover(self, id: str, leftover: Leftover) -> None:
@@ -284,9 +273,9 @@ class Lifecycle:
             else:
                 await self._databases.open(leftover.engine_name)
                 name = leftover.engine_name
-                async with self._engine.hold_in(name, Lock.DUMP) as is_free:
+                async with self._engine.hold_in(name, port.Lock.DUMP) as is_free:
                     await self._databases.stop_following(name, dumped=not is_free)
-        except EngineFailure as failure:
+        except port.EngineFailure as failure:
             _log.warning("a reset or a move could not be cleared up after", database=id, reason=str(failure))
         else:
             await self._catalog.databases.forget_leftover(leftover.engine_name)
@@ -294,7 +283,7 @@ class Lifecycle:
     async def _forget_source(self, move: MoveRecord) -> None:
         try:
             await self._databases.on(move.engine).forget_source(move.former)
-        except EngineFailure as failure:
+        except port.EngineFailure as failure:
             _log.warning("roles of a move were not removed", engine=move.engine, reason=str(failure))
 
     @asynccontextmanager
@@ -314,7 +303,7 @@ class Lifecycle:
             await asyncio.sleep(_PAUSE_S / 4)
             try:
                 await self._catalog.databases.pause(id, _PAUSE_S, engine_name)
-            except EngineFailure:
+            except port.EngineFailure:
                 continue  # the next try comes before the pause ends
 
     async def see_through(self, actor: Actor, work: Coroutine[Any, Any, _T]) -> _T:

@@ -20,19 +20,7 @@ import structlog
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.databases import EngineDatabase
 from tuplegate.catalog.metadata import Actor
-from tuplegate.engine.port import (
-    AllDatabases,
-    Engine,
-    EngineBusy,
-    EngineFailure,
-    EngineUnavailable,
-    Lock,
-    MoveFailed,
-    NoProgress,
-    NotInTime,
-    NotSupported,
-    StatementFailed,
-)
+from tuplegate.engine import port
 from tuplegate.tenancy.lifecycle import Lifecycle, make_database_id
 
 _log = structlog.get_logger()
@@ -79,7 +67,9 @@ class _LastStep:
 
 
 class Mover:
-    def __init__(self, catalog: Catalog, databases: AllDatabases, engine: Engine, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self, catalog: Catalog, databases: port.AllDatabases, engine: port.Engine, lifecycle: Lifecycle
+    ) -> None:
         self._catalog = catalog
         self._databases = databases
         self._engine = engine
@@ -89,21 +79,21 @@ class Mover:
         """Move a database of the organization. The move continues even if the caller is cancelled."""
         try:
             return await self._lifecycle.see_through_move(organization, self._move(actor, id, engine))
-        except NoProgress as failure:
-            raise MoveFailed(f"the move came to a standstill: {failure}") from failure
+        except port.NoProgress as failure:
+            raise port.MoveFailed(f"the move came to a standstill: {failure}") from failure
 
     async def _move(self, actor: Actor, id: str, engine: str) -> Moved:
         async with self._engine.hold(f"database/{id}") as free:
             database = await self._catalog.databases.find_in_engine(id) if free else None
             if database is None or database.state != "active":
-                raise EngineBusy("the database is being changed by somebody else")
+                raise port.EngineBusy("the database is being changed by somebody else")
             successor = make_database_id()
             if not await self._catalog.moves.begin(actor, database, successor, engine):
-                raise EngineBusy("the database is being changed by somebody else")
+                raise port.EngineBusy("the database is being changed by somebody else")
             try:
-                async with self._engine.hold_in(database.engine_name, Lock.DUMP) as is_free:
+                async with self._engine.hold_in(database.engine_name, port.Lock.DUMP) as is_free:
                     if not is_free:
-                        raise EngineBusy("the database is being dumped; it can be moved afterwards")
+                        raise port.EngineBusy("the database is being dumped; it can be moved afterwards")
                     return await self._bring(_Plan(actor, database, engine, successor))
             finally:
                 await self._lifecycle.clear(id)  # the catalog now says whether it has moved
@@ -115,7 +105,7 @@ class Mover:
         end = _LastStep()
         try:
             await self._bring_in_use(plan, end)
-        except EngineFailure as failure:
+        except port.EngineFailure as failure:
             _check_is_settled(failure, end)
             reason, detail = _explain(failure), _find_detail(failure)
         if end.held_ms is not None:
@@ -126,10 +116,10 @@ class Mover:
         end = _LastStep()
         try:
             await self._bring_at_once(plan, end)
-        except EngineFailure as failure:
+        except port.EngineFailure as failure:
             _check_is_settled(failure, end)
             if end.held_ms is None:
-                raise MoveFailed(_explain(failure), _find_detail(failure)) from failure
+                raise port.MoveFailed(_explain(failure), _find_detail(failure)) from failure
         assert end.held_ms is not None
         await self._analyze(plan)
         return Moved("dump", end.held_ms, reason)
@@ -177,7 +167,7 @@ class Mover:
                 async with asyncio.timeout(_ANSWERED_S):
                     await self._databases.on(engine).load()
             except TimeoutError:
-                raise EngineUnavailable(f"the engine {engine} gives no answer within {_ANSWERED_S:g} s") from None
+                raise port.EngineUnavailable(f"the engine {engine} gives no answer within {_ANSWERED_S:g} s") from None
             await asyncio.sleep(_ASK_AGAIN_S)
 
     @asynccontextmanager
@@ -192,7 +182,7 @@ class Mover:
                 await self._databases.let_end(database.engine_name, _LET_END_S)
                 await self._databases.silence(database.engine_name)
                 yield
-            except EngineFailure:
+            except port.EngineFailure:
                 if not end.is_tried:
                     await self._open_again(database)
                 raise
@@ -200,13 +190,13 @@ class Mover:
     async def _open_again(self, database: EngineDatabase) -> None:
         try:
             await self._databases.open(database.engine_name)
-        except EngineFailure as failure:
+        except port.EngineFailure as failure:
             _log.warning("a database is opened again later", database=database.id, reason=str(failure))
 
     async def _analyze(self, plan: _Plan) -> None:
         try:
             await self._databases.analyze(plan.successor)
-        except EngineFailure as failure:
+        except port.EngineFailure as failure:
             _log.warning("a database that moves was not analyzed", database=plan.database.id, reason=str(failure))
 
     async def _switch(self, plan: _Plan, end: _LastStep) -> None:
@@ -215,25 +205,25 @@ class Mover:
         furnishing = self._databases.furnishing_of(plan.successor)
         end.is_tried = True
         if not await self._catalog.moves.switch(plan.actor, plan.database, plan.successor, plan.engine, furnishing):
-            raise EngineBusy("the database was changed by somebody else meanwhile; it was not moved")
+            raise port.EngineBusy("the database was changed by somebody else meanwhile; it was not moved")
         end.held_ms = round((asyncio.get_running_loop().time() - end.began) * 1000)
 
 
-def _check_is_settled(failure: EngineFailure, end: _LastStep) -> None:
+def _check_is_settled(failure: port.EngineFailure, end: _LastStep) -> None:
     """Raise the failure unless the change was made, or it was not tried and copying all at once may still succeed."""
     if end.held_ms is not None:
         _log.warning("a move was not cleared up after", reason=str(failure))
-    elif end.is_tried or not isinstance(failure, NotSupported | MoveFailed | StatementFailed):
+    elif end.is_tried or not isinstance(failure, port.NotSupported | port.MoveFailed | port.StatementFailed):
         raise failure
 
 
-def _explain(failure: EngineFailure) -> str:
+def _explain(failure: port.EngineFailure) -> str:
     """Return why something could not be done, without the words of the engine."""
-    if isinstance(failure, NotInTime):
+    if isinstance(failure, port.NotInTime):
         return "a statement of the service's own had to wait too long for a lock of somebody else's"
-    return "a statement of the service's own was refused" if isinstance(failure, StatementFailed) else str(failure)
+    return "a statement of the service's own was refused" if isinstance(failure, port.StatementFailed) else str(failure)
 
 
-def _find_detail(failure: EngineFailure) -> str | None:
+def _find_detail(failure: port.EngineFailure) -> str | None:
     """Return the words of the engine."""
-    return failure.detail if isinstance(failure, MoveFailed) else str(failure)
+    return failure.detail if isinstance(failure, port.MoveFailed) else str(failure)

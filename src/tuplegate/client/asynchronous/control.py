@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 
 from tuplegate.client.addresses import read_control_url
-from tuplegate.client.asynchronous.transport import AsyncTransport, Call
+from tuplegate.client.asynchronous.transport import AsyncTransport
 from tuplegate.client.errors import OutcomeUnknown, StreamCut
 from tuplegate.client.records import (
     Database,
@@ -20,25 +20,24 @@ from tuplegate.client.records import (
     make_record,
     make_records,
 )
+from tuplegate.client.requests import Call, drop_none, write_path
 from tuplegate.client.retries import AnswerLost, Repeat
 
 _PAGE = 100
 
-# Each collection has a method `list`, so within it the type needs another name.
-_Items = list[Mapping[str, Any]]
-_Databases = list[Database]
-_Engines = list[Engine]
-_Keys = list[Key]
-_Organizations = list[Organization]
-_Sessions = list[Session]
+_List = list
+"""Each collection has a method `list`, so within it the type needs another name."""
 
 
 Progress = Callable[[int], None]
 """Called with the number of bytes so far."""
 
 
-class AsyncControlAddress:
-    """The address of the control plane: as given, or from the banner of the data plane, which is read once."""
+class AsyncPlane:
+    """Sends requests to the control plane. A change is not repeated after a lost answer.
+
+    `known` is its address: as given, or from the banner of the data plane, which is read once.
+    """
 
     def __init__(self, transport: AsyncTransport, data_url: str, given: str | None, timeout_s: float) -> None:
         self._transport = transport
@@ -47,27 +46,19 @@ class AsyncControlAddress:
         self.known = given
 
     async def find(self) -> str:
+        """Return the address."""
         if self.known is None:
             call = Call("GET", f"{self._data_url}/", repeat=Repeat.HARMLESS)
             answer = await self._transport.call(call, self._transport.start_course(self._timeout_s))
             self.known = read_control_url(answer.body, self._data_url)
         return self.known
 
-
-class AsyncPlane:
-    """Sends requests to the control plane. A change is not repeated after a lost answer."""
-
-    def __init__(self, transport: AsyncTransport, address: AsyncControlAddress, timeout_s: float) -> None:
-        self._transport = transport
-        self._address = address
-        self._timeout_s = timeout_s
-
     async def get(self, path: str) -> Mapping[str, Any]:
-        call = Call("GET", await self._address.find() + path, repeat=Repeat.HARMLESS)
+        call = Call("GET", await self.find() + path, repeat=Repeat.HARMLESS)
         return (await self._transport.call(call, self._transport.start_course(self._timeout_s))).body
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        call = Call(method, await self._address.find() + path, None if body is None else json.dumps(body))
+        call = Call(method, await self.find() + path, None if body is None else json.dumps(body))
         try:
             return (await self._transport.call(call, self._transport.start_course(self._timeout_s))).body
         except AnswerLost as error:
@@ -76,7 +67,7 @@ class AsyncPlane:
     async def write(self, path: str, file: IO[bytes], progress: Progress | None) -> int:
         """Write the answer to a file as it arrives, and return the number of bytes. Raise StreamCut if it ends
         early."""
-        call = Call("GET", await self._address.find() + path, repeat=Repeat.HARMLESS)
+        call = Call("GET", await self.find() + path, repeat=Repeat.HARMLESS)
         response = await self._transport.open(
             call, self._transport.start_course(self._timeout_s), "application/octet-stream"
         )
@@ -93,9 +84,9 @@ class AsyncPlane:
             await response.aclose()
         return written
 
-    async def list(self, path: str, limit: int | None = None) -> _Items:
+    async def list(self, path: str, limit: int | None = None) -> _List[Mapping[str, Any]]:
         """Return the items of all pages, or the first `limit` of them."""
-        items: _Items = []
+        items: _List[Mapping[str, Any]] = []
         cursor = ""
         while True:
             page = _PAGE if limit is None else min(limit - len(items), _PAGE)
@@ -106,29 +97,25 @@ class AsyncPlane:
                 return items
 
 
-def _drop_none(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _path(collection: str, name: str) -> str:
-    return f"/v1/{collection}/{quote(name, safe='')}"
-
-
-class AsyncDatabases:
-    """The databases of the organization. Needs the scope admin."""
+class AsyncCollection:
+    """Things of one kind, which the control plane manages."""
 
     def __init__(self, plane: AsyncPlane) -> None:
         self._plane = plane
 
-    async def list(self) -> _Databases:
+
+class AsyncDatabases(AsyncCollection):
+    """The databases of the organization. Needs the scope admin."""
+
+    async def list(self) -> _List[Database]:
         return make_records(Database, await self._plane.list("/v1/databases"))
 
     async def get(self, name: str) -> Database:
-        return make_record(Database, await self._plane.get(_path("databases", name)))
+        return make_record(Database, await self._plane.get(write_path("databases", name)))
 
     async def create(self, name: str, *, clone_of: str | None = None) -> Database:
         """Create a database: empty, or as a copy of `clone_of`."""
-        answer = await self._plane.send("POST", "/v1/databases", _drop_none(name=name, clone_of=clone_of))
+        answer = await self._plane.send("POST", "/v1/databases", drop_none(name=name, clone_of=clone_of))
         return make_record(Database, answer)
 
     async def update(
@@ -140,15 +127,15 @@ class AsyncDatabases:
         delete_protection: bool | None = None,
     ) -> Database:
         """Change the given fields. `default=True` makes it the default database in place of the current one."""
-        changes = _drop_none(name=new_name, default=default, delete_protection=delete_protection)
-        return make_record(Database, await self._plane.send("PATCH", _path("databases", name), changes))
+        changes = drop_none(name=new_name, default=default, delete_protection=delete_protection)
+        return make_record(Database, await self._plane.send("PATCH", write_path("databases", name), changes))
 
     async def dump(self, name: str, file: IO[bytes], *, progress: Progress | None = None) -> int:
         """Write a dump of the database to a binary file, for `pg_restore`, and return the number of bytes.
 
         Raises StreamCut if the dump ends early: the file is then useless.
         """
-        return await self._plane.write(_path("databases", name) + "/dump", file, progress)
+        return await self._plane.write(write_path("databases", name) + "/dump", file, progress)
 
     async def move(self, name: str, engine: str, *, organization: str | None = None) -> MovedDatabase:
         """Move the database to another engine. `organization` is the id of its organization, if it is not the key's
@@ -157,25 +144,22 @@ class AsyncDatabases:
         Needs the scope operator. A move takes as long as its data needs. If the client stops waiting first, this raises
         OutcomeUnknown, and `get` tells the outcome.
         """
-        body = _drop_none(engine=engine, organization=organization)
-        return make_record(MovedDatabase, await self._plane.send("POST", _path("databases", name) + "/move", body))
+        body = drop_none(engine=engine, organization=organization)
+        return make_record(MovedDatabase, await self._plane.send("POST", write_path("databases", name) + "/move", body))
 
     async def delete(self, name: str) -> None:
         """Delete the database and all its data."""
-        await self._plane.send("DELETE", _path("databases", name))
+        await self._plane.send("DELETE", write_path("databases", name))
 
 
-class AsyncKeys:
+class AsyncKeys(AsyncCollection):
     """The API keys of the organization. Needs the scope admin."""
 
-    def __init__(self, plane: AsyncPlane) -> None:
-        self._plane = plane
-
-    async def list(self) -> _Keys:
+    async def list(self) -> _List[Key]:
         return make_records(Key, await self._plane.list("/v1/keys"))
 
     async def get(self, id: str) -> Key:
-        return make_record(Key, await self._plane.get(_path("keys", id)))
+        return make_record(Key, await self._plane.get(write_path("keys", id)))
 
     async def create(
         self,
@@ -190,7 +174,7 @@ class AsyncKeys:
 
         With `consistency="snapshot"`, replicas may answer its reads.
         """
-        fields = _drop_none(
+        fields = drop_none(
             name=name, scopes=list(scopes), database=database, expires_in=expires_in, consistency=consistency
         )
         return make_record(Key, await self._plane.send("POST", "/v1/keys", fields))
@@ -206,69 +190,62 @@ class AsyncKeys:
     ) -> Key:
         """Change the given fields. `expires_in` is in seconds from now."""
         scopes = None if scopes is None else list(scopes)
-        changes = _drop_none(name=name, scopes=scopes, expires_in=expires_in, consistency=consistency)
-        return make_record(Key, await self._plane.send("PATCH", _path("keys", id), changes))
+        changes = drop_none(name=name, scopes=scopes, expires_in=expires_in, consistency=consistency)
+        return make_record(Key, await self._plane.send("PATCH", write_path("keys", id), changes))
 
     async def rotate(self, id: str, *, grace_seconds: int | None = None) -> Key:
         """Give the key a new secret. The old one stays valid for `grace_seconds`."""
-        answer = await self._plane.send("POST", _path("keys", id) + "/rotate", _drop_none(grace_seconds=grace_seconds))
+        answer = await self._plane.send(
+            "POST", write_path("keys", id) + "/rotate", drop_none(grace_seconds=grace_seconds)
+        )
         return make_record(Key, answer)
 
     async def revoke(self, id: str) -> None:
         """End the key and its sessions, everywhere within 5 seconds."""
-        await self._plane.send("DELETE", _path("keys", id))
+        await self._plane.send("DELETE", write_path("keys", id))
 
 
-class AsyncSessions:
+class AsyncSessions(AsyncCollection):
     """Open sessions of the organization. Needs the scope admin."""
 
-    def __init__(self, plane: AsyncPlane) -> None:
-        self._plane = plane
-
-    async def list(self) -> _Sessions:
+    async def list(self) -> _List[Session]:
         return make_records(Session, await self._plane.list("/v1/sessions"))
 
     async def end(self, id: str) -> None:
         """End a session, everywhere within 5 seconds."""
-        await self._plane.send("DELETE", _path("sessions", id))
+        await self._plane.send("DELETE", write_path("sessions", id))
 
 
-class AsyncOrganizations:
+class AsyncOrganizations(AsyncCollection):
     """All organizations of the installation. Needs the scope operator."""
 
-    def __init__(self, plane: AsyncPlane) -> None:
-        self._plane = plane
-
-    async def list(self) -> _Organizations:
+    async def list(self) -> _List[Organization]:
         return make_records(Organization, await self._plane.list("/v1/organizations"))
 
     async def get(self, id: str) -> Organization:
-        return make_record(Organization, await self._plane.get(_path("organizations", id)))
+        return make_record(Organization, await self._plane.get(write_path("organizations", id)))
 
     async def create(self, name: str, *, tier: str | None = None) -> Organization:
         """Create an organization with its first database and admin key. The record's `key` is shown only this once."""
-        answer = await self._plane.send("POST", "/v1/organizations", _drop_none(name=name, tier=tier))
+        answer = await self._plane.send("POST", "/v1/organizations", drop_none(name=name, tier=tier))
         return make_record(Organization, answer)
 
     async def update(self, id: str, *, name: str | None = None, tier: str | None = None) -> Organization:
-        answer = await self._plane.send("PATCH", _path("organizations", id), _drop_none(name=name, tier=tier))
+        answer = await self._plane.send("PATCH", write_path("organizations", id), drop_none(name=name, tier=tier))
         return make_record(Organization, answer)
 
     async def delete(self, id: str) -> None:
-        await self._plane.send("DELETE", _path("organizations", id))
+        await self._plane.send("DELETE", write_path("organizations", id))
 
 
-class AsyncEngines:
+class AsyncEngines(AsyncCollection):
     """The engines that databases live on. Needs the scope operator."""
 
-    def __init__(self, plane: AsyncPlane) -> None:
-        self._plane = plane
-
-    async def list(self) -> _Engines:
+    async def list(self) -> _List[Engine]:
         return make_records(Engine, (await self._plane.get("/v1/engines"))["items"])
 
     async def update(self, name: str, *, weight: int | None = None, state: str | None = None) -> Engine:
         """Change the share of new databases that the engine takes. With the state `draining` it takes none."""
         return make_record(
-            Engine, await self._plane.send("PATCH", _path("engines", name), _drop_none(weight=weight, state=state))
+            Engine, await self._plane.send("PATCH", write_path("engines", name), drop_none(weight=weight, state=state))
         )

@@ -4,8 +4,9 @@ import secrets
 from dataclasses import replace
 
 from tuplegate.client.answers import Answer
-from tuplegate.client.asynchronous.transport import AsyncTransport, Call
+from tuplegate.client.asynchronous.transport import AsyncTransport
 from tuplegate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
+from tuplegate.client.requests import Call
 from tuplegate.client.retries import AnswerLost, Course, Repeat
 
 _NO_BLOCK = "25001"

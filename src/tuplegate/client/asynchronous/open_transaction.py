@@ -4,30 +4,22 @@ It is begun with its first statement. A request whose answer is lost is sent aga
 run again. Whatever is not committed is rolled back, by the service itself if the client cannot say so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
-from types import TracebackType
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import httpx
 
+from tuplegate.client import requests
 from tuplegate.client.answers import Answer, read_rows, read_transaction
 from tuplegate.client.asynchronous.stream import AsyncRowStream
-from tuplegate.client.asynchronous.transport import AsyncTransport, Call
+from tuplegate.client.asynchronous.transport import AsyncTransport
 from tuplegate.client.errors import OutcomeUnknown, StreamCut, TuplegateError
+from tuplegate.client.failures import explain_lost_commit
 from tuplegate.client.functions import AsyncFunction
-from tuplegate.client.progress import Progress, TransactionState
+from tuplegate.client.progress import Progressing, TransactionState
 from tuplegate.client.records import Transaction
-from tuplegate.client.requests import (
-    Statement,
-    add_sequence,
-    drop_stream_hint,
-    write_begin_body,
-    write_commit_body,
-    write_query_body,
-)
 from tuplegate.client.retries import AnswerLost, Repeat
 from tuplegate.client.rows import Rows
 
@@ -37,19 +29,7 @@ _GIVE_UP_S = 5.0
 """How long a rollback may take after an exception. If it fails, the transaction expires."""
 
 
-@dataclass(frozen=True)
-class OpenOptions:
-    """How a transaction is opened. `timeout_s` is for all of it, `call_timeout_s` for one call that gives none."""
-
-    url: str
-    headers: Mapping[str, str]
-    read_only: bool
-    timeout_s: float
-    idle_timeout_s: float | None
-    call_timeout_s: float
-
-
-class AsyncOpenTransaction:
+class AsyncOpenTransaction(Progressing):
     """A transaction whose statements are sent one by one. Use it with `async with`: the end of the block commits, and
     an exception rolls back.
 
@@ -57,42 +37,16 @@ class AsyncOpenTransaction:
     one fails, it is over.
     """
 
-    def __init__(self, transport: AsyncTransport, options: OpenOptions) -> None:
+    def __init__(self, transport: AsyncTransport, options: requests.OpenOptions) -> None:
+        super().__init__()
         self._transport = transport
         self._options = options
-        self._progress = Progress()
         self._stream: AsyncInnerStream | None = None
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id or ''} {self.state}>"
-
-    @property
-    def id(self) -> str | None:
-        """The transaction's id; None before the first statement."""
-        return self._progress.id
-
-    @property
-    def state(self) -> TransactionState:
-        """`new` before the first statement, then `open`, `failed`, `committed`, `aborted`, or `in_progress` if the
-        answer to its commit was lost. It is a text."""
-        return self._progress.state
-
-    @property
-    def reason(self) -> str | None:
-        """Why it was aborted: `rollback`, `conflict`, `expired`, `revoked`, `limit` or `lost`."""
-        return self._progress.reason
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """When the service rolls it back if no further statement comes; None before the first statement."""
-        return self._progress.expires_at
 
     async def __aenter__(self) -> "AsyncOpenTransaction":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         if kind is not None:
             await self._give_up()
         elif self._progress.goes_on:
@@ -121,13 +75,13 @@ class AsyncOpenTransaction:
         """
         self._progress.check_can_run()
         timeout_s = self._options.call_timeout_s if timeout_s is None else timeout_s
-        sql = drop_stream_hint(sql)
+        sql = requests.drop_stream_hint(sql)
         if self.id is None and max_rows is None and timeout_s >= self._options.timeout_s:
             answer = await self._begin(timeout_s, (sql, params), convert)
             return read_rows(replace(answer, body=answer.body["result"]), None, convert)
         if self.id is None:
             await self._begin(timeout_s)
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
         answer = await self._send("query", body, timeout_s, exact=not convert)
         self._progress.note_answer(answer.body)
         return read_rows(answer, max_rows, convert)
@@ -144,8 +98,8 @@ class AsyncOpenTransaction:
         """Return the rows of one statement as they arrive, in constant memory. The transaction runs nothing else until
         the stream is read to its end or closed. To close it before its end may fail the transaction."""
         timeout_s = self._options.call_timeout_s if timeout_s is None else timeout_s
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
-        return AsyncInnerStream(self, Call("POST", "", body, exact=not convert), timeout_s)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
+        return AsyncInnerStream(self, requests.Call("POST", "", body, exact=not convert), timeout_s)
 
     def savepoint(self) -> "AsyncSavepoint":
         """Return a savepoint for `async with`: an exception in the block undoes what was run in it, and no more."""
@@ -153,7 +107,9 @@ class AsyncOpenTransaction:
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    async def commit(self, statement: Statement | None = None, *, timeout_s: float | None = None) -> Transaction:
+    async def commit(
+        self, statement: requests.Statement | None = None, *, timeout_s: float | None = None
+    ) -> Transaction:
         """Commit, after running a last statement if one is given: SQL, or a pair of SQL and parameters.
 
         After a lost answer it is sent again, and tells what happened. OutcomeUnknown is raised only if that fails too.
@@ -167,7 +123,7 @@ class AsyncOpenTransaction:
         if self.id is None:
             await self._begin(timeout_s)
         try:
-            answer = await self._send("commit", write_commit_body(statement, timeout_s), timeout_s)
+            answer = await self._send("commit", requests.write_commit_body(statement, timeout_s), timeout_s)
         except (AnswerLost, OutcomeUnknown) as error:
             answer = await self._ask_outcome(error, statement is not None)
         except TuplegateError as error:
@@ -194,9 +150,7 @@ class AsyncOpenTransaction:
             await self._stream.aclose()
         if self.id is not None:
             # What may still be running would refuse a rollback; it is aborted.
-            verb = "abort" if progress.is_running else "rollback"
-            call = Call("POST", self._address(verb), None, self._options.headers, Repeat.HARMLESS)
-            await self._transport.call(call, self._transport.start_course(timeout_s))
+            await self._tell("abort" if progress.is_running else "rollback", timeout_s)
         progress.end(TransactionState.ABORTED, progress.reason or "rollback")
 
     async def _give_up(self) -> None:
@@ -210,17 +164,10 @@ class AsyncOpenTransaction:
         progress = self._progress
         progress.end(TransactionState.IN_PROGRESS)
         if lost.code != "out_of_sequence":
-            unknown = OutcomeUnknown(
-                f"{lost.message}; {self.id} may have been committed",
-                code="outcome_unknown",
-                hint="client.transaction_state(error.transaction_id) tells the outcome.",
-            )
-            unknown.transaction_id = self.id
-            raise unknown from lost
+            raise explain_lost_commit(self.id, lost) from lost
         # It arrived, but its answer was too large to be kept. Without a sequence the outcome alone is told.
-        call = Call("POST", self._address("commit"), "{}", self._options.headers, Repeat.HARMLESS)
         try:
-            answer = await self._transport.call(call, self._transport.start_course(self._options.call_timeout_s))
+            answer = await self._tell("commit", self._options.call_timeout_s, "{}")
         except TuplegateError as error:
             progress.note_error(error)
             raise
@@ -234,12 +181,18 @@ class AsyncOpenTransaction:
     def _address(self, verb: str) -> str:
         return f"{self._options.url}/v1/transaction/{self.id}/{verb}"
 
-    async def _begin(self, timeout_s: float, first: Statement | None = None, convert: bool = True) -> Answer:
+    async def _begin(self, timeout_s: float, first: requests.Statement | None = None, convert: bool = True) -> Answer:
         """Begin it. A begin whose answer is lost is repeated: the first one is rolled back when it expires."""
+        options = self._options
+        body = requests.write_begin_body(
+            first, convert, options.timeout_s, options.idle_timeout_s, read_only=options.read_only
+        )
+        return await self._begin_with(body, timeout_s, exact=not convert)
+
+    async def _begin_with(self, body: str, timeout_s: float, exact: bool = False) -> Answer:
         progress, options = self._progress, self._options
-        body = write_begin_body(first, convert, options.timeout_s, options.idle_timeout_s, read_only=options.read_only)
         url = f"{options.url}/v1/transaction/begin"
-        call = Call("POST", url, body, options.headers, Repeat.HARMLESS, exact=not convert)
+        call = requests.Call("POST", url, body, options.headers, Repeat.HARMLESS, exact)
         progress.is_running = True
         try:
             answer = await self._transport.call(call, self._transport.start_course(timeout_s))
@@ -252,12 +205,17 @@ class AsyncOpenTransaction:
         progress.note_answer(answer.body)
         return answer
 
+    async def _tell(self, verb: str, timeout_s: float, body: str | None = None) -> Answer:
+        """Send a request without a sequence, which does no harm if it arrives twice."""
+        call = requests.Call("POST", self._address(verb), body, self._options.headers, Repeat.HARMLESS)
+        return await self._transport.call(call, self._transport.start_course(timeout_s))
+
     async def _send(self, verb: str, body: str, timeout_s: float, exact: bool = False) -> Answer:
         course = self._transport.start_course(timeout_s)
-        call = Call("POST", self._address(verb), body, self._options.headers, Repeat.SEQUENCED, exact)
+        call = requests.Call("POST", self._address(verb), body, self._options.headers, Repeat.SEQUENCED, exact)
         return await self._add_sequence(call, lambda sent: self._transport.call(sent, course))
 
-    async def _open_stream(self, call: Call, timeout_s: float) -> httpx.Response:
+    async def _open_stream(self, call: requests.Call, timeout_s: float) -> httpx.Response:
         """Begin the transaction if it is new, and open a stream within it."""
         self._progress.check_can_run()
         if self.id is None:
@@ -272,13 +230,13 @@ class AsyncOpenTransaction:
         self._progress.note_taken()
         return response
 
-    async def _add_sequence(self, call: Call, send: AsyncFunction[Call, _R]) -> _R:
+    async def _add_sequence(self, call: requests.Call, send: AsyncFunction[requests.Call, _R]) -> _R:
         """Send a request with its sequence within the transaction, which makes it safe to send it again."""
         progress, body = self._progress, call.body or "{}"
         sequence = progress.next_sequence()
         while True:
             try:
-                return await send(replace(call, body=add_sequence(body, sequence)))
+                return await send(replace(call, body=requests.add_sequence(body, sequence)))
             except TuplegateError as error:
                 lower = progress.lower_sequence(error)
                 if lower is None:
@@ -293,7 +251,7 @@ class AsyncOpenTransaction:
 class AsyncInnerStream(AsyncRowStream):
     """A stream within a transaction. It tells the transaction how it ended."""
 
-    def __init__(self, transaction: AsyncOpenTransaction, call: Call, timeout_s: float) -> None:
+    def __init__(self, transaction: AsyncOpenTransaction, call: requests.Call, timeout_s: float) -> None:
         super().__init__(transaction._transport, call, timeout_s)
         self._transaction = transaction
 
@@ -332,9 +290,7 @@ class AsyncSavepoint:
         await self._transaction.query(f"savepoint {self._name}")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         if kind is None:
             if self._transaction._progress.goes_on:
                 await self._transaction.query(f"release {self._name}")

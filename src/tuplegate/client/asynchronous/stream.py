@@ -1,14 +1,14 @@
 """A streamed answer as an iterator over its rows, in constant memory."""
 
 from collections import deque
-from types import TracebackType
 from typing import Any
 
 import httpx
 
-from tuplegate.client.asynchronous.transport import AsyncTransport, Call
+from tuplegate.client.asynchronous.transport import AsyncTransport
 from tuplegate.client.errors import StreamCut
 from tuplegate.client.events import StreamedResult
+from tuplegate.client.requests import Call
 from tuplegate.client.rows import Row
 
 
@@ -33,9 +33,7 @@ class AsyncRowStream(StreamedResult):
         await self._open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
     def __aiter__(self) -> "AsyncRowStream":

@@ -2,54 +2,38 @@
 """The client of the data plane, with calls about the caller's own session and organization."""
 
 import math
-import os
 import random
 import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from time import monotonic
-from types import TracebackType
 from typing import Any, TypeVar, overload
 from urllib.parse import quote, urlencode
 
-from tuplegate.client.addresses import DEFAULT_URL, check_url
+from tuplegate.client import requests
 from tuplegate.client.answers import Answer, read_rows, read_transaction
+from tuplegate.client.base import ClientBase
 from tuplegate.client.errors import OutcomeUnknown, TuplegateError
 from tuplegate.client.frames import read_frame, write_insert
 from tuplegate.client.functions import Function
-from tuplegate.client.positions import Consistency, check_consistency
+from tuplegate.client.positions import Consistency
 from tuplegate.client.progress import can_run_again
 from tuplegate.client.records import ConsoleCode, Organization, Session, Table, Transaction, make_record, make_records
-from tuplegate.client.requests import (
-    Statement,
-    drop_stream_hint,
-    split_batches,
-    write_query_body,
-    write_transaction_body,
-)
 from tuplegate.client.retries import AnswerLost, Course, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.statements import seems_to_read
-from tuplegate.client.synchronous.control import (
-    ControlAddress,
-    Databases,
-    Engines,
-    Keys,
-    Organizations,
-    Plane,
-    Sessions,
-)
+from tuplegate.client.synchronous import control
 from tuplegate.client.synchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
-from tuplegate.client.synchronous.open_transaction import OpenOptions, OpenTransaction
+from tuplegate.client.synchronous.open_transaction import OpenTransaction
 from tuplegate.client.synchronous.stream import RowStream
-from tuplegate.client.synchronous.transport import Call, Transport
+from tuplegate.client.synchronous.transport import Transport
 
 _R = TypeVar("_R")
 
 
 # size: a client's calls are its methods, and each is short.
-class Client:
+class Client(ClientBase):
     """A client of a Tuplegate service. Use it with `with`, or call `close()` when done.
 
     If not given, `url` and `api_key` come from `TUPLEGATE_URL` and `TUPLEGATE_API_KEY`, and `control_url` from
@@ -70,62 +54,33 @@ class Client:
         ca_file: str | None = None,
         consistency: Consistency | None = None,
     ) -> None:
-        self.url = check_url(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
-        given = control_url or os.environ.get("TUPLEGATE_CONTROL_URL")
-        given = check_url(given) if given else None
-        self._api_key = api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
-        if not self._api_key:
-            raise ValueError("there is no API key: give api_key, or set TUPLEGATE_API_KEY")
-        if not self._api_key.isascii() or not self._api_key.isprintable() or " " in self._api_key:
-            raise ValueError("the API key has characters that no key has")
-        self.timeout_s = timeout_s
-        self.consistency = None if consistency is None else check_consistency(consistency)
-        secure = self.url.startswith("https:") or (given or "").startswith("https:")
-        self._transport = Transport(self._api_key, secure=secure, ca_file=ca_file, retries=retries)
-        self.database: str | None = None
-        self._headers: dict[str, str] = {}
-        self.use_database(database)
-        self._control_address = ControlAddress(self._transport, self.url, given, timeout_s)
-        self._control = Plane(self._transport, self._control_address, timeout_s)
-        self.databases = Databases(self._control)
-        self.keys = Keys(self._control)
-        self.sessions = Sessions(self._control)
-        self.organizations = Organizations(self._control)
-        self.engines = Engines(self._control)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.url}>"
+        super().__init__(url, api_key, control_url, database, timeout_s, consistency)
+        self._transport = Transport(self._api_key, secure=self._is_secure, ca_file=ca_file, retries=retries)
+        self._control = control.Plane(self._transport, self.url, self._given_control_url, timeout_s)
+        self.databases = control.Databases(self._control)
+        self.keys = control.Keys(self._control)
+        self.sessions = control.Sessions(self._control)
+        self.organizations = control.Organizations(self._control)
+        self.engines = control.Engines(self._control)
 
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     @property
     def control_url(self) -> str | None:
         """The address of the control plane; None if it was not given and is not found out yet."""
-        return self._control_address.known
+        return self._control.known
 
     def find_control_url(self) -> str:
         """Return the address of the control plane. If it was not given, ask the service once."""
-        return self._control_address.find()
+        return self._control.find()
 
     def close(self) -> None:
         """Close all connections. Statements that are still running are cancelled."""
         self._transport.close()
-
-    def use_database(self, name: str | None) -> None:
-        """Use another database from now on, if the key is for all of them; None for the default one."""
-        self.database = name
-        self._headers = {} if name is None else {"Tuplegate-Database": name}
-
-    def _read_headers(self, consistency: Consistency | None) -> dict[str, str]:
-        """Return the headers of a request that a replica may answer."""
-        consistency = self.consistency if consistency is None else check_consistency(consistency)
-        return {**self._headers, **self._transport.positions.headers(consistency)}
 
     # -- statements ---------------------------------------------------------------------------------------------
 
@@ -150,13 +105,19 @@ class Client:
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         course = self._transport.start_course(timeout_s)
-        sql = drop_stream_hint(sql)
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
-        call = Call("POST", f"{self.url}/v1/query", body, self._read_headers(consistency), exact=not convert)
+        sql = requests.drop_stream_hint(sql)
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
+        call = requests.Call(
+            "POST",
+            f"{self.url}/v1/query",
+            body,
+            self._read_headers(self._transport.positions, consistency),
+            exact=not convert,
+        )
         if idempotency_key is not None:
             answer = send_keyed(self._transport, call, idempotency_key, course)
         elif seems_to_read(sql):
-            body = write_transaction_body([(sql, params)], timeout_s, convert, read_only=True)
+            body = requests.write_transaction_body([(sql, params)], timeout_s, convert, read_only=True)
             again = replace(call, url=f"{self.url}/v1/transaction", body=body, repeat=Repeat.HARMLESS)
             answer = send_read(self._transport, call, again, course)
         elif idempotent:
@@ -178,9 +139,9 @@ class Client:
         """Return the rows of one statement as they arrive, in constant memory. Nothing is repeated once it has been
         sent."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        headers = {**self._read_headers(consistency), "Accept": "application/x-ndjson"}
-        body = write_query_body(sql, params, timeout_s, max_rows, convert)
-        call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
+        headers = {**self._read_headers(self._transport.positions, consistency), "Accept": "application/x-ndjson"}
+        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
+        call = requests.Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
         return RowStream(self._transport, call, timeout_s)
 
     @overload
@@ -191,7 +152,7 @@ class Client:
     @overload
     def transaction(
         self,
-        statements: Sequence[Statement],
+        statements: Sequence[requests.Statement],
         *,
         read_only: bool = False,
         timeout_s: float | None = None,
@@ -200,7 +161,7 @@ class Client:
         consistency: Consistency | None = None,
     ) -> Transaction: ...
 
-    def transaction(self, statements: Sequence[Statement] | None = None, **options: Any) -> Any:
+    def transaction(self, statements: Sequence[requests.Statement] | None = None, **options: Any) -> Any:
         """Run statements as one atomic unit; without statements, return a transaction to run them in one by one.
 
         With statements: each is SQL, or a pair of SQL and parameters. After a lost answer the call is repeated, and
@@ -219,7 +180,7 @@ class Client:
         # It is bound to the key and the database of this moment.
         headers = {"Authorization": f"Bearer {self._transport.token}", **self._headers}
         life_s = self.timeout_s if timeout_s is None else timeout_s
-        options = OpenOptions(self.url, headers, read_only, life_s, idle_timeout_s, self.timeout_s)
+        options = requests.OpenOptions(self.url, headers, read_only, life_s, idle_timeout_s, self.timeout_s)
         return OpenTransaction(self._transport, options)
 
     def run(
@@ -254,7 +215,7 @@ class Client:
 
     def _run_statements(
         self,
-        statements: Sequence[Statement],
+        statements: Sequence[requests.Statement],
         *,
         read_only: bool = False,
         timeout_s: float | None = None,
@@ -263,7 +224,10 @@ class Client:
         consistency: Consistency | None = None,
     ) -> Transaction:
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        headers, repeat = self._read_headers(consistency), Repeat.HARMLESS if read_only else Repeat.KEYED
+        headers, repeat = (
+            self._read_headers(self._transport.positions, consistency),
+            Repeat.HARMLESS if read_only else Repeat.KEYED,
+        )
         if transaction_id is not None:
             if idempotency_key is not None:
                 raise ValueError("give transaction_id or idempotency_key, not both")
@@ -271,8 +235,8 @@ class Client:
             repeat = Repeat.NEVER
         elif not read_only or idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key or secrets.token_hex(16)
-        body = write_transaction_body(statements, timeout_s, True, read_only=read_only)
-        call = Call("POST", f"{self.url}/v1/transaction", body, headers, repeat)
+        body = requests.write_transaction_body(statements, timeout_s, True, read_only=read_only)
+        call = requests.Call("POST", f"{self.url}/v1/transaction", body, headers, repeat)
         try:
             answer = self._transport.call(call, self._transport.start_course(timeout_s))
         except AnswerLost as error:
@@ -296,7 +260,7 @@ class Client:
         """
         every = list(params_seq)
         affected = 0
-        for start, end in split_batches(len(every), batch_size):
+        for start, end in requests.split_batches(len(every), batch_size):
             statements = [(sql, params) for params in every[start:end]]
             affected += (self.transaction(statements, timeout_s=timeout_s)).affected_rows
         return affected
@@ -312,19 +276,18 @@ class Client:
         """
         rows = read_frame(frame)
         sql = write_insert(table, rows.names)
-        for start, end in split_batches(len(rows), batch_size):
+        for start, end in requests.split_batches(len(rows), batch_size):
             self.query(sql, [rows.documents(start, end)], timeout_s=timeout_s)
         return len(rows)
 
     def transaction_state(self, transaction_id: str) -> str:
         """Return `open`, `failed`, `committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never
         seen."""
-        answer = self._ask_data_plane("GET", f"/v1/transaction/{quote(transaction_id, safe='')}")
-        return str(answer.body["state"])
+        return str((self._ask_data_plane("GET", requests.write_path("transaction", transaction_id))).body["state"])
 
     def abort_transaction(self, transaction_id: str) -> str:
         """Abort an unfinished or unknown id for good, and return its final state."""
-        path = f"/v1/transaction/{quote(transaction_id, safe='')}/abort"
+        path = requests.write_path("transaction", transaction_id) + "/abort"
         # Aborting twice is the same as once.
         return str((self._ask_data_plane("POST", path)).body["state"])
 
@@ -346,9 +309,8 @@ class Client:
         self, workload: str = "point_read", *, seconds: int | None = None, concurrency: int | None = None
     ) -> dict[str, Any]:
         """Measure the database for some seconds: operations, operations per second, and percentiles of their times."""
-        asked = {"workload": workload, "seconds": seconds, "concurrency": concurrency}
-        wanted = urlencode({name: value for name, value in asked.items() if value is not None})
-        call = Call("GET", f"{self.url}/bench?{wanted}", None, self._headers)
+        wanted = urlencode(requests.drop_none(workload=workload, seconds=seconds, concurrency=concurrency))
+        call = requests.Call("GET", f"{self.url}/bench?{wanted}", None, self._headers)
         return dict((self._transport.call(call, self._transport.start_course(self.timeout_s))).body)
 
     def health(self) -> dict[str, Any]:
@@ -356,7 +318,7 @@ class Client:
         return dict((self._ask_data_plane("GET", "/health")).body)
 
     def _ask_data_plane(self, method: str, path: str) -> Answer:
-        call = Call(method, self.url + path, None, self._headers, Repeat.HARMLESS)
+        call = requests.Call(method, self.url + path, None, self._headers, Repeat.HARMLESS)
         return self._transport.call(call, self._transport.start_course(self.timeout_s))
 
     # -- who is asking ------------------------------------------------------------------------------------------
@@ -365,21 +327,16 @@ class Client:
         self, *, scopes: Sequence[str] | None = None, database: str | None = None, expires_in: int | None = None
     ) -> Session:
         """Begin a session of 24 hours, or of `expires_in` seconds. From now on its token is used instead of the key."""
-        body: dict[str, Any] = {} if expires_in is None else {"expires_in": expires_in}
-        if scopes is not None:
-            body["scopes"] = list(scopes)
-        if database is not None:
-            body["database"] = database
+        wishes = requests.drop_none(expires_in=expires_in, scopes=scopes and list(scopes), database=database)
         self._transport.token = self._api_key
-        answer = self._control.send("POST", "/v1/session", body)
+        answer = self._control.send("POST", "/v1/session", wishes)
         self._transport.token = answer["token"]
         return make_record(Session, {**answer["session"], "token": answer["token"]})
 
     def console_code(self, *, scopes: Sequence[str] | None = None, database: str | None = None) -> ConsoleCode:
         """Make a code that opens one session in the console, within a minute. It needs the key, not a session."""
-        wishes = {"scopes": None if scopes is None else list(scopes), "database": database}
-        body = {name: wish for name, wish in wishes.items() if wish is not None}
-        return make_record(ConsoleCode, self._control.send("POST", "/v1/console/codes", body))
+        wishes = requests.drop_none(scopes=scopes and list(scopes), database=database)
+        return make_record(ConsoleCode, self._control.send("POST", "/v1/console/codes", wishes))
 
     def refresh(self) -> Session:
         """Extend the session by its original lifetime: 24 hours, or its `expires_in`."""

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from tuplegate.client.answers import Answer
 from tuplegate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
+from tuplegate.client.requests import Call
 from tuplegate.client.retries import AnswerLost, Course, Repeat
-from tuplegate.client.synchronous.transport import Call, Transport
+from tuplegate.client.synchronous.transport import Transport
 
 _NO_BLOCK = "25001"
 """SQLSTATE of a statement that cannot run inside a transaction block."""

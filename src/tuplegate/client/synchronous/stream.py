@@ -2,15 +2,15 @@
 """A streamed answer as an iterator over its rows, in constant memory."""
 
 from collections import deque
-from types import TracebackType
 from typing import Any
 
 import httpx
 
 from tuplegate.client.errors import StreamCut
 from tuplegate.client.events import StreamedResult
+from tuplegate.client.requests import Call
 from tuplegate.client.rows import Row
-from tuplegate.client.synchronous.transport import Call, Transport
+from tuplegate.client.synchronous.transport import Transport
 
 
 class RowStream(StreamedResult):
@@ -34,9 +34,7 @@ class RowStream(StreamedResult):
         self._open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def __iter__(self) -> "RowStream":

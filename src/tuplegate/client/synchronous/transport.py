@@ -5,25 +5,20 @@ A lost answer is the hard case. A request that changes nothing, or that has an I
 transaction, is sent again. For any other, the caller is told that the outcome is unknown.
 """
 
-import json
 import random
 import ssl
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, field
 from time import monotonic
-from urllib.parse import urlsplit
 
 import httpx
 
-from tuplegate.client.answers import Answer
-from tuplegate.client.collecting import LARGE_BYTES, pause_collector
-from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, make_error
+from tuplegate.client.answers import Answer, decode_answer
+from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError
+from tuplegate.client.failures import explain_doubt, explain_not_sent, find_cause, find_origin
 from tuplegate.client.positions import Positions
 from tuplegate.client.progress import is_settled
-from tuplegate.client.retries import AnswerLost, Course, NotSent, Repeat, nothing_was_applied
-from tuplegate.client.values import Number
+from tuplegate.client.requests import Call
+from tuplegate.client.retries import AnswerLost, Course, Repeat, nothing_was_applied
 
 _CONNECT_TIMEOUT_S = 10.0
 _ANSWER_GRACE_S = 5.0
@@ -32,19 +27,6 @@ _SILENCE_S = 60.0
 """A live stream sends something every 15 seconds."""
 # The service keeps idle connections longer, so a request never meets one that is being closed.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30)
-
-
-@dataclass(frozen=True)
-class Call:
-    """One request. A repetition sends the same bytes."""
-
-    method: str
-    url: str
-    body: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    repeat: Repeat = Repeat.NEVER
-    exact: bool = False
-    """Keep the digits of numbers in the answer, as `Number`."""
 
 
 class Transport:
@@ -84,7 +66,7 @@ class Transport:
                 pause_s = course.pause_s(error, monotonic(), random.random()) if again else None  # noqa: S311 - jitter
                 if pause_s is None:
                     if in_doubt and call.repeat is Repeat.KEYED:
-                        raise _explain_doubt(call, error) from error
+                        raise explain_doubt(call, error) from error
                     if in_doubt and call.repeat is Repeat.SEQUENCED and not lost:
                         message = f"the answer was lost and could not be asked for again: {error.message}"
                         raise AnswerLost(message, code=error.code, status=error.status) from error
@@ -94,7 +76,7 @@ class Transport:
     def _send_once(self, call: Call, course: Course) -> Answer:
         response = self._send(call, max(course.deadline - monotonic(), 0) + _ANSWER_GRACE_S)
         try:
-            return _decode(response, _read_content(response, course.deadline + _ANSWER_GRACE_S), call.exact)
+            return decode_answer(response, _read_content(response, course.deadline + _ANSWER_GRACE_S), call.exact)
         finally:
             response.close()
 
@@ -111,9 +93,11 @@ class Transport:
             self.positions.note_answer(response.headers, settled)
             return response
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as exc:
-            raise _explain_not_sent(call, exc) from exc
+            raise explain_not_sent(call, exc) from exc
         except httpx.TransportError as exc:
-            raise AnswerLost(f"the connection to {_origin(call)} was lost before the answer: {_cause(exc)}") from exc
+            raise AnswerLost(
+                f"the connection to {find_origin(call)} was lost before the answer: {find_cause(exc)}"
+            ) from exc
 
     # -- streams ------------------------------------------------------------------------------------------------
 
@@ -126,10 +110,10 @@ class Transport:
                 if response.headers.get("content-type", "").startswith(kind):
                     return response
                 try:
-                    _decode(response, _read_content(response, course.deadline + _ANSWER_GRACE_S))
+                    decode_answer(response, _read_content(response, course.deadline + _ANSWER_GRACE_S))
                 finally:
                     response.close()
-                raise TuplegateError(f"{_origin(call)} did not answer with a stream: is it a Tuplegate service?")
+                raise TuplegateError(f"{find_origin(call)} did not answer with a stream: is it a Tuplegate service?")
             except TuplegateError as error:
                 lost = isinstance(error, AnswerLost)
                 if lost and call.repeat is Repeat.NEVER:
@@ -150,73 +134,5 @@ def _read_content(response: httpx.Response, deadline: float) -> bytes:
             if monotonic() > deadline:
                 raise AnswerLost("the answer did not end in time")
     except httpx.TransportError as exc:
-        raise AnswerLost(f"the connection was lost within the answer: {_cause(exc)}") from exc
+        raise AnswerLost(f"the connection was lost within the answer: {find_cause(exc)}") from exc
     return b"".join(parts)
-
-
-def _decode(response: httpx.Response, content: bytes, exact: bool = False) -> Answer:
-    """Decode the answer, and raise the error that it holds."""
-    status = response.status_code
-    try:
-        with pause_collector() if len(content) > LARGE_BYTES else nullcontext():
-            body = json.loads(content, parse_float=Number if exact else None)
-    except ValueError:
-        body = None
-    if not isinstance(body, dict):
-        raise _explain_foreign(response)
-    if isinstance(body.get("error"), dict):
-        request_id = body.get("request_id") or response.headers.get("x-request-id")
-        error = make_error(status, body["error"], request_id, _retry_after_s(response))
-        error.answer = body
-        raise error
-    if status >= 300 and "checks" not in body:  # health answers 503 with its checks
-        raise _explain_foreign(response)
-    return Answer(status, body, response.headers)
-
-
-def _explain_foreign(response: httpx.Response) -> TuplegateError:
-    """Return the error for a response that is not from the service, but from a proxy or something else."""
-    said = f"{response.url.host} answered with status {response.status_code} and nothing that it says"
-    if response.status_code in (502, 503, 504):
-        # A proxy lost the service, perhaps before and perhaps after the request arrived.
-        return AnswerLost(said)
-    location = response.headers.get("location")
-    hint = "Is this the address of a Tuplegate service?"
-    if location:
-        hint = f"It redirects to {location}, where the key is not sent unasked. Give the address that answers itself."
-    return TuplegateError(said, status=response.status_code, hint=hint)
-
-
-def _retry_after_s(response: httpx.Response) -> float | None:
-    try:
-        return max(float(response.headers["retry-after"]), 0.0)
-    except (KeyError, ValueError):
-        return None
-
-
-def _explain_doubt(call: Call, error: TuplegateError) -> OutcomeUnknown:
-    unknown = OutcomeUnknown(
-        f"the answer was lost and could not be asked for again: {error.message}",
-        code="outcome_unknown",
-        request_id=error.request_id,
-        hint="The same call with this idempotency_key runs at most once.",
-    )
-    unknown.idempotency_key = call.headers["Idempotency-Key"]
-    return unknown
-
-
-def _explain_not_sent(call: Call, exc: httpx.TransportError) -> NotSent:
-    untrusted = "CERTIFICATE_VERIFY_FAILED" in str(exc)
-    trust = "Give the certificate of its authority as ca_file; to a command with --ca-file or TUPLEGATE_CA_FILE."
-    hint = trust if untrusted else "Is the service running?"
-    # A certificate does not become trusted by asking again.
-    return NotSent(f"{_origin(call)} cannot be reached: {_cause(exc)}", hint=hint, retryable=not untrusted)
-
-
-def _origin(call: Call) -> str:
-    parts = urlsplit(call.url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def _cause(exc: Exception) -> str:
-    return str(exc) or type(exc).__name__

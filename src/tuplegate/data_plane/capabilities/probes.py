@@ -21,8 +21,8 @@ class Step:
     sqlstate: str | None = None
 
 
-def does(sql: str) -> Step:
-    return Step(sql)
+does = Step
+"""A statement that must succeed."""
 
 
 def gives(sql: str, *rows: tuple[Value, ...]) -> Step:

@@ -4,23 +4,28 @@ import asyncio
 
 import msgspec
 
+from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.identity import Identity, IdentityCache
-from tuplegate.data_plane.capabilities.limits import list_limits
+from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX
 from tuplegate.data_plane.capabilities.matrix import PROBES, Matrix, find_near
 from tuplegate.data_plane.capabilities.probes import Observation
 from tuplegate.data_plane.capabilities.runner import run_probe
 from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.storage_test import BYTES_MAX
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.settings import Settings
+from tuplegate.settings import Settings, list_settings
 
 _encode = msgspec.json.Encoder().encode
 
 _RUNNING_MAX = 2
 _WAITING_MAX = 16
 """How many probes this worker runs at once, and how many may wait: they must not become a load of their own."""
+
+_NOT_LIMITS = frozenset({"data_port", "alias_port", "control_port", "engine_shared_buffers_mb"})
+"""Whole numbers among the settings that are about the machine."""
 
 
 class CapabilityRoutes:
@@ -47,7 +52,7 @@ class CapabilityRoutes:
         body = {
             "success": True,
             "engine": {"kind": health.kind, "version": health.version},
-            "limits": list_limits(self._settings, self._engine),
+            "limits": _list_limits(self._settings, self._engine),
             "weaknesses": self._engine.weaknesses,
             "probes": probes,
         }
@@ -89,3 +94,20 @@ def _show(one: Observation) -> dict[str, object]:
     error = None if one.error is None else {"message": one.error, "sqlstate": one.sqlstate}
     about: dict[str, object] = {"as_expected": one.expected} if one.actor is None else {"transaction": one.actor}
     return {"sql": one.sql, "rows": one.rows, "error": error, **about, "exec_us": one.microseconds}
+
+
+def _list_limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
+    """Return the limits in force: every whole number among the settings, by its name, which includes its unit."""
+    numbers = {
+        setting.name: getattr(settings, setting.name)
+        for setting in list_settings()
+        if setting.kind is int and setting.name not in _NOT_LIMITS
+    }
+    return {
+        **numbers,
+        "tiers": {tier.name: {"requests_per_minute": tier.requests} for tier in read_tiers(settings.tiers).values()},
+        "bench_seconds_max": SECONDS_MAX,
+        "bench_concurrency_max": CONCURRENCY_MAX,
+        "storage_test_bytes_max": BYTES_MAX,
+        "serializable": engine.serializable_headroom(),
+    }

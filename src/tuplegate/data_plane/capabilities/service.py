@@ -49,14 +49,17 @@ def _target(database: str, access: port.Access = port.Access.WRITE) -> port.Targ
     return port.Target(database, access)
 
 
+def _statement(sql: str, params: list[msgspec.Raw] | None = None) -> port.Statement:
+    return port.Statement(sql, sql.split()[0], params, shape=_ARRAYS)
+
+
 def _statements(texts: list[str]) -> list[port.Statement]:
     schema = f"{_SCHEMA}_{secrets.token_hex(8)}"
-    made = [text.format(schema=schema) for text in texts]
-    return [port.Statement(sql, sql.split()[0]) for sql in made]
+    return [_statement(text.format(schema=schema)) for text in texts]
 
 
 async def _transaction(engine: port.Engine, database: str, statements: list[port.Statement]) -> port.TransactionResult:
-    return await engine.transaction(_target(database), statements, _ARRAYS, _bounds(), read_only=False, promise=None)
+    return await engine.transaction(_target(database), statements, _bounds())
 
 
 async def two_phase(engine: port.Engine, database: str) -> list[Observation]:
@@ -81,7 +84,7 @@ async def atomic(engine: port.Engine, database: str) -> list[Observation]:
     name = statements[0].sql.split()[-1]
     sql = f"select count(*) from pg_catalog.pg_namespace where nspname = '{name}'"
     watch = _Watch(sql)
-    left = await engine.query(_target(database), port.Statement(sql, "select"), _ARRAYS, _bounds())
+    left = await engine.query(_target(database), _statement(sql), _bounds())
     return [refused, watch.saw(left.rows == b"[[0]]", _rows(left))]
 
 
@@ -90,7 +93,7 @@ async def streaming(engine: port.Engine, database: str) -> list[Observation]:
     watch = _Watch(_STREAM)
     blocks = 0
     try:
-        async with engine.stream(_target(database), port.Statement(_STREAM, "select"), _ARRAYS, _bounds()) as rows:
+        async with engine.stream(_target(database), _statement(_STREAM), _bounds()) as rows:
             async for _ in rows.lines():
                 blocks += 1
     except port.StatementFailed as failure:
@@ -101,7 +104,7 @@ async def streaming(engine: port.Engine, database: str) -> list[Observation]:
 async def cancellation(engine: port.Engine, database: str) -> list[Observation]:
     watch = _Watch(_SLEEP)
     try:
-        await engine.query(_target(database), port.Statement(_SLEEP, "select"), _ARRAYS, _bounds(_SOON_MS))
+        await engine.query(_target(database), _statement(_SLEEP), _bounds(_SOON_MS))
     except port.TimedOut as failure:
         return [watch.saw(True, failure=failure)]
     except port.StatementFailed as failure:
@@ -113,9 +116,7 @@ async def parameters(engine: port.Engine, database: str) -> list[Observation]:
     watch = _Watch(_PARAMETERS)
     params = [msgspec.Raw(text) for text in (b"2", b"3", b'"x"', b"[1,2]")]
     try:
-        result = await engine.query(
-            _target(database), port.Statement(_PARAMETERS, "select", params), _ARRAYS, _bounds()
-        )
+        result = await engine.query(_target(database), _statement(_PARAMETERS, params), _bounds())
     except port.StatementFailed as failure:
         return [watch.saw(False, failure=failure)]
     return [watch.saw(result.rows == b'[[5,"x",[1,2]]]', _rows(result))]
@@ -124,7 +125,7 @@ async def parameters(engine: port.Engine, database: str) -> list[Observation]:
 async def read_access(engine: port.Engine, database: str) -> list[Observation]:
     watch = _Watch(_READ)
     try:
-        await engine.query(_target(database, port.Access.READ), port.Statement(_READ, "create"), _ARRAYS, _bounds())
+        await engine.query(_target(database, port.Access.READ), _statement(_READ), _bounds())
     except port.StatementFailed as failure:
         return [watch.saw(failure.sqlstate in ("25006", "42501"), failure=failure)]
     return [watch.saw(False)]

@@ -91,7 +91,7 @@ class Finder:
 
     async def _ask_holder(self, exchange: Exchange, identity: Identity, run: Run) -> None:
         identities = self._identities
-        target = identities.recall_target(identity, exchange) or await identities.find_target(identity, exchange)
+        target = await identities.find_target(identity, exchange)
         holder = self._find_holder(exchange.path_values["id"], target)
         if holder is None or not await self._handed_over(exchange, holder):
             await run(exchange, identity)

@@ -77,8 +77,6 @@ class Holder:
 class _PassedHead:
     """The head of a request as it goes on to an address; kept with the head that arrived."""
 
-    __slots__ = ("address", "text")
-
     def __init__(self, address: UpstreamAddress, text: bytes) -> None:
         self.address = address
         self.text = text

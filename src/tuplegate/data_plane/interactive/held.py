@@ -11,6 +11,7 @@ from typing import Final
 from tuplegate.admission.seats import WorkerSeats
 from tuplegate.data_plane.interactive.ended import Answer, Ended, EndedTransactions
 from tuplegate.engine import port
+from tuplegate.metrics.sums import Counted
 from tuplegate.protocol.errors import ServiceError
 
 ANSWER_BYTES_MAX: Final = 2**20
@@ -182,9 +183,9 @@ class Holdings:
         for held in [held for held in self.open.values() if held.begun_by.token == token]:
             held.abort(port.EndReason.REVOKED)
 
-    @property
-    def oldest_s(self) -> float:
-        """How long the oldest one has been open."""
-        if not self.open:
-            return 0.0
-        return asyncio.get_running_loop().time() - min(held.began_at for held in self.open.values())
+    def measure(self) -> Counted:
+        """Return its counts, named as in the table of metrics."""
+        ends = {f"open_transactions_ended_total {how}": count for how, count in self.ends.items()}
+        now = asyncio.get_running_loop().time()
+        oldest_s = max([now - held.began_at for held in self.open.values()], default=0.0)
+        return ends, {"open_transactions": len(self.open), "open_transaction_age_seconds": oldest_s}

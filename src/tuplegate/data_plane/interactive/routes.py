@@ -24,7 +24,7 @@ from tuplegate.data_plane.long_requests import (
     read_long_inner_query,
     wrong_number_of_lists,
 )
-from tuplegate.data_plane.query import choose_format, write_failure, write_result
+from tuplegate.data_plane.query import SHAPES, choose_format, write_failure, write_result
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.data_plane.transaction import TransactionRoutes, write_committed
 from tuplegate.eager import see_through
@@ -116,7 +116,7 @@ class OpenTransactionRoutes:
         return self._begin(exchange, identity, read_json(_decode_begin, exchange.body or b"{}", BeginRequest))
 
     async def _begin(self, exchange: Exchange, identity: Identity, request: BeginRequest) -> None:
-        first = None if request.statement is None else _read_statement(request.statement)
+        first = None if request.statement is None else _read_statement(request.statement, request)
         lists = request.statement.params_list if isinstance(request.statement, FirstItem) else None
         if first is not None:
             _check_lists(first, lists, self._bounds.statements_max)
@@ -132,8 +132,7 @@ class OpenTransactionRoutes:
             held.end_request(None)
             exchange.respond(201, _encode({"success": True, "transaction_id": id, **describe(held)}))
             return
-        shape = port.Shape(request.row_mode, request.big_numbers)
-        answer = await self._see_through(held, None, self._run_first(exchange, held, first, lists, shape))
+        answer = await self._see_through(held, None, self._run_first(exchange, held, first, lists))
         exchange.respond(answer.status, answer.body)
 
     async def _open(
@@ -162,11 +161,11 @@ class OpenTransactionRoutes:
         return held
 
     async def _run_first(
-        self, exchange: Exchange, held: Held, first: port.Statement, lists: ParamsList | None, shape: port.Shape
+        self, exchange: Exchange, held: Held, first: port.Statement, lists: ParamsList | None
     ) -> Answer:
         """Run the first statement. Where it fails there is nothing to go on with, so the transaction ends."""
         try:
-            result = await _query(held, first, lists, shape, self._bound(held, None, None))
+            result = await _query(held, first, lists, self._bound(held, None, None))
         except port.EngineFailure as failure:
             if held.transaction.over is None:
                 await held.transaction.roll_back()
@@ -202,41 +201,42 @@ class OpenTransactionRoutes:
         if is_streamed(request.sql):
             format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
         keyword = keyword_of_one(request.sql, savepoints=True)
-        statement = port.Statement(request.sql, keyword, request.params)
+        shape = SHAPES[request.row_mode, request.big_numbers]
+        statement = port.Statement(request.sql, keyword, request.params, False, shape)
         _check_lists(statement, request.params_list, self._bounds.statements_max)
         if request.params_list is not None and (format is not None or request.max_rows is not None):
             raise ServiceError("malformed_request", "with `params_list` there is neither a stream nor `max_rows`")
-        held = await self._finder.find_held(exchange, identity, request.sequence)
+        held = await self._take(exchange, identity, request.sequence)
         if held is None:
             return
-        repeated = held.begin_request(request.sequence)
-        if repeated is not None:
-            replay(exchange, repeated)
-            return
-        shape = port.Shape(request.row_mode, request.big_numbers)
         bounds = self._bound(held, request.timeout_ms, request.max_rows)
         if format is not None:
-            await self._stream(exchange, format, held, statement, held.transaction.stream(statement, shape, bounds))
+            await self._stream(exchange, format, held, statement, held.transaction.stream(statement, bounds))
             return
-        work = self._run(exchange, held, statement, request.params_list, shape, bounds)
+        work = self._run(exchange, held, statement, request.params_list, bounds)
         answer = await self._see_through(held, request.sequence, work)
         exchange.respond(answer.status, answer.body)
+
+    async def _take(
+        self, exchange: Exchange, identity: Identity, sequence: int | None, *, commits: bool = False
+    ) -> Held | None:
+        """Return the transaction, busy with this request; None where the request is answered already."""
+        held = await self._finder.find_held(exchange, identity, sequence, commits=commits)
+        repeated = None if held is None else held.begin_request(sequence)
+        if repeated is not None:
+            replay(exchange, repeated)
+            return None
+        return held
 
     def _bound(self, held: Held, timeout_ms: int | None, max_rows: int | None) -> port.Bounds:
         limit_ms = min(self._bounds.statement_timeout_ms, int(held.left_s * 1000) + 1)
         return port.Bounds(min(timeout_ms or limit_ms, limit_ms), max_rows, self._bounds.answer_bytes_max)
 
     async def _run(
-        self,
-        exchange: Exchange,
-        held: Held,
-        statement: port.Statement,
-        lists: ParamsList | None,
-        shape: port.Shape,
-        bounds: port.Bounds,
+        self, exchange: Exchange, held: Held, statement: port.Statement, lists: ParamsList | None, bounds: port.Bounds
     ) -> Answer:
         try:
-            result = await _query(held, statement, lists, shape, bounds)
+            result = await _query(held, statement, lists, bounds)
         except port.TransactionOver:
             return _answer_over(exchange, held)
         except port.EngineFailure as failure:
@@ -314,25 +314,20 @@ class OpenTransactionRoutes:
         return self._commit(exchange, identity, read_json(_decode_commit, exchange.body or b"{}", CommitRequest))
 
     async def _commit(self, exchange: Exchange, identity: Identity, request: CommitRequest) -> None:
-        last = None if request.statement is None else _read_statement(request.statement)
-        held = await self._finder.find_held(exchange, identity, request.sequence, commits=True)
+        last = None if request.statement is None else _read_statement(request.statement, request)
+        held = await self._take(exchange, identity, request.sequence, commits=True)
         if held is None:
             return
-        repeated = held.begin_request(request.sequence)
-        if repeated is not None:
-            replay(exchange, repeated)
-            return
-        shape = port.Shape(request.row_mode, request.big_numbers)
-        work = self._run_commit(exchange, held, last, shape, self._bound(held, request.timeout_ms, None))
+        work = self._run_commit(exchange, held, last, self._bound(held, request.timeout_ms, None))
         # What was decided is carried out, whether anybody waits for it or not.
         answer = await self._see_through(held, request.sequence or 1, work)
         exchange.respond(answer.status, answer.body)
 
     async def _run_commit(
-        self, exchange: Exchange, held: Held, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds
+        self, exchange: Exchange, held: Held, last: port.Statement | None, bounds: port.Bounds
     ) -> Answer:
         try:
-            done = await held.transaction.commit(last, shape, bounds)
+            done = await held.transaction.commit(last, bounds)
         except port.TransactionOver:
             return _answer_over(exchange, held)
         except port.EngineFailure as failure:
@@ -386,9 +381,10 @@ def _answer_over(exchange: Exchange, held: Held) -> Answer:
     return Answer(error.status, error_body(error.body, exchange.request_id))
 
 
-def _read_statement(item: str | StatementItem) -> port.Statement:
+def _read_statement(item: str | StatementItem, request: BeginRequest | CommitRequest) -> port.Statement:
     sql, params = (item.sql, item.params) if isinstance(item, StatementItem) else (item, None)
-    return port.Statement(sql, keyword_of_one(sql, savepoints=True), params)
+    shape = SHAPES[request.row_mode, request.big_numbers]
+    return port.Statement(sql, keyword_of_one(sql, savepoints=True), params, False, shape)
 
 
 def _check_lists(statement: port.Statement, lists: ParamsList | None, most: int) -> None:
@@ -399,11 +395,11 @@ def _check_lists(statement: port.Statement, lists: ParamsList | None, most: int)
 
 
 def _query(
-    held: Held, statement: port.Statement, lists: ParamsList | None, shape: port.Shape, bounds: port.Bounds
+    held: Held, statement: port.Statement, lists: ParamsList | None, bounds: port.Bounds
 ) -> Awaitable[port.Result]:
     if lists is None:
-        return held.transaction.query(statement, shape, bounds)
-    return held.transaction.query_each(statement, lists, shape, bounds)
+        return held.transaction.query(statement, bounds)
+    return held.transaction.query_each(statement, lists, bounds)
 
 
 def _ignore(_cancelled: bool) -> None:

@@ -25,8 +25,6 @@ class _Translation:
     A driver sends the same head again and again, so it is noted there.
     """
 
-    __slots__ = ("headers", "options")
-
     def __init__(self, headers: Mapping[bytes, bytes]) -> None:
         self.headers = headers
         self.options: SqlOptions | None = None

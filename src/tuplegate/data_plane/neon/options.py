@@ -20,8 +20,6 @@ class SqlOptions:
     snapshot, or for the request to be run once.
     """
 
-    __slots__ = ("as_array", "as_text", "has_level", "is_deferrable", "is_plain", "is_read_only")
-
     def __init__(self, headers: Mapping[bytes, bytes]) -> None:
         """Raises malformed_request for a value that a header does not take, and not_acceptable."""
         _check_accept(headers)

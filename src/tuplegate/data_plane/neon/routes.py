@@ -12,7 +12,7 @@ import msgspec
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
+from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_alone, run_once
 from tuplegate.data_plane.long_requests import read_long_sql, wrong_number_of_statements
 from tuplegate.data_plane.neon.connection_string import find_options
 from tuplegate.data_plane.neon.options import SqlOptions
@@ -70,9 +70,7 @@ class SqlRoutes:
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: SqlRequest) -> None:
         options = find_options(exchange)
-        target = self._identities.recall_target(identity, exchange)
-        if target is None:
-            target = await self._identities.find_target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         key: str | None = None
         snapshot = False
         if identity.reads_snapshots or not options.is_plain:
@@ -86,19 +84,17 @@ class SqlRoutes:
             return
         if request.query is None:
             raise _lacks_query()
-        statement = _read_statement(request.query, request.params)
-        as_array = options.as_array if request.array_mode is None else request.array_mode
-        shape = _find_shape(options.as_text, as_array)
+        statement = _read_statement(request.query, request.params, request.array_mode, options)
         try:
             if key is not None:
-                await self._run_once(exchange, key, target, [statement], shape, self._bounds, is_batch=False)
+                await self._run_once(exchange, key, target, [statement], self._bounds, is_batch=False)
                 return
             if snapshot:
                 position = read_position(exchange)
-                result = await self._engine.snapshots.query(target, statement, shape, self._bounds, position)
+                result = await self._engine.snapshots.query(target, statement, self._bounds, position)
                 tell_server(exchange, on_replica=result.on_replica)
             else:
-                result = await self._engine.query(target, statement, shape, self._bounds)
+                result = await self._engine.query(target, statement, self._bounds)
         except port.EngineFailure as failure:
             if snapshot:
                 tell_server(exchange, on_replica=failure.on_replica)
@@ -110,7 +106,7 @@ class SqlRoutes:
         if exchange.traced:
             note_engine_time(exchange, result.exec_us)
         exchange.row_count = result.row_count
-        exchange.respond(200, self._write_result(result, shape))
+        exchange.respond(200, self._write_result(result, statement))
 
     async def _answer_batch(
         self,
@@ -124,8 +120,7 @@ class SqlRoutes:
     ) -> None:
         """Run several statements as one transaction."""
         statements = await self._read_statements(request, options)
-        shape, bounds = _find_shape(options.as_text, options.as_array), self._batch_bounds
-        read_only = options.is_read_only
+        bounds, read_only = self._batch_bounds, options.is_read_only
         if snapshot and not (read_only or not target.may_write):
             snapshot = False
             tell_server(exchange, on_replica=False)
@@ -134,16 +129,14 @@ class SqlRoutes:
                 done = port.TransactionResult([], port.Commit.READ_ONLY, None, 1, 0, [])
             elif key is not None:
                 exchange.extra_headers += options.echo(on_replica=False)
-                await self._run_once(exchange, key, target, statements, shape, bounds, read_only, is_batch=True)
+                await self._run_once(exchange, key, target, statements, bounds, read_only, is_batch=True)
                 return
             elif snapshot:
                 position = read_position(exchange)
-                done = await self._engine.snapshots.transaction(target, statements, shape, bounds, position)
+                done = await self._engine.snapshots.transaction(target, statements, bounds, position)
                 tell_server(exchange, on_replica=done.on_replica)
             else:
-                done = await self._engine.transaction(
-                    target, statements, shape, bounds, read_only=read_only, promise=None
-                )
+                done = await self._engine.transaction(target, statements, bounds, read_only=read_only)
         except port.EngineFailure as failure:
             if snapshot:
                 tell_server(exchange, on_replica=failure.on_replica)
@@ -153,7 +146,7 @@ class SqlRoutes:
         else:
             await tell_newest(exchange, self._engine)
         exchange.extra_headers += options.echo(on_replica=done.on_replica)
-        exchange.respond(200, self._write_batch(exchange, done, statements, shape))
+        exchange.respond(200, self._write_batch(exchange, done, statements))
 
     async def _run_once(
         self,
@@ -161,7 +154,6 @@ class SqlRoutes:
         key: str,
         target: port.Target,
         statements: list[port.Statement],
-        shape: port.Shape,
         bounds: port.Bounds,
         read_only: bool = False,
         *,
@@ -171,24 +163,20 @@ class SqlRoutes:
 
         def write(done: port.TransactionResult) -> bytes:
             if is_batch:
-                return self._write_batch(exchange, done, statements, shape, applied=False)
+                return self._write_batch(exchange, done, statements, applied=False)
             exchange.row_count = done.results[0].row_count
-            return self._write_result(done.results[0], shape, applied=False)
+            return self._write_result(done.results[0], statements[0], applied=False)
 
         def make(done: port.TransactionResult) -> Answer:
             body = write(done)
             has_rows = any(result.row_count for result in done.results)
             return Answer(body, _refuse_to_keep if has_rows else lambda: body)
 
-        async def run(keep: port.Keep) -> None:
+        def run(keep: port.Keep) -> Awaitable[object]:
+            if not is_batch:
+                return run_alone(self._engine, target, statements[0], bounds, keep)
             promise = port.Promise(keep=keep)
-            try:
-                await self._engine.transaction(target, statements, shape, bounds, read_only=read_only, promise=promise)
-            except port.StatementFailed as failure:
-                if not is_batch and failure.sqlstate == "25001" and failure.context is None:
-                    message = f"an Idempotency-Key cannot be used here: {failure.message}"
-                    raise ServiceError("malformed_request", message, sqlstate="25001") from failure
-                raise
+            return self._engine.transaction(target, statements, bounds, read_only=read_only, promise=promise)
 
         await run_once(self._engine, exchange, target, key, run, make)
 
@@ -211,12 +199,9 @@ class SqlRoutes:
                 length = 0
                 await yield_to_loop()
             try:
-                statement = _read_statement(item.query, item.params)
+                statements.append(_read_statement(item.query, item.params, item.array_mode, options))
             except ServiceError as exc:
                 raise exc.at_statement(index) from exc
-            if item.array_mode is not None and item.array_mode is not options.as_array:
-                statement.shape = _find_shape(options.as_text, item.array_mode)
-            statements.append(statement)
         return statements
 
     # -- answers ------------------------------------------------------------------------------------------------
@@ -226,7 +211,6 @@ class SqlRoutes:
         exchange: Exchange,
         done: port.TransactionResult,
         statements: list[port.Statement],
-        shape: port.Shape,
         *,
         applied: bool = True,
     ) -> bytes:
@@ -234,12 +218,12 @@ class SqlRoutes:
             note_engine_time(exchange, done.exec_us)
         exchange.row_count = sum(result.row_count for result in done.results)
         results = [
-            self._write_result(result, statement.shape or shape, applied=applied)
+            self._write_result(result, statement, applied=applied)
             for result, statement in zip(done.results, statements, strict=True)
         ]
         return b'{"results":[%b]}' % b",".join(results)
 
-    def _write_result(self, result: port.Result, shape: port.Shape, *, applied: bool = True) -> bytes:
+    def _write_result(self, result: port.Result, statement: port.Statement, *, applied: bool = True) -> bytes:
         if result.truncated:
             raise self._cut(result, applied=applied)
         command, _, rest = result.tag.partition(b" ")
@@ -249,7 +233,7 @@ class SqlRoutes:
             result.rows,
             command,
             count if count.isdigit() else b"null",
-            _AS_ARRAY[shape.row_mode],
+            _AS_ARRAY[statement.shape.row_mode],
         )
 
     def _cut(self, result: port.Result, *, applied: bool) -> ServiceError:
@@ -288,9 +272,12 @@ class SqlRoutes:
         return error
 
 
-def _read_statement(sql: str, params: list[msgspec.Raw] | None) -> port.Statement:
+def _read_statement(
+    sql: str, params: list[msgspec.Raw] | None, as_array: bool | None, options: SqlOptions
+) -> port.Statement:
+    shape = _find_shape(options.as_text, options.as_array if as_array is None else as_array)
     try:
-        return port.Statement(sql, keyword_of_one(sql), params, True)
+        return port.Statement(sql, keyword_of_one(sql), params, True, shape)
     except ServiceError as exc:
         if exc.body.code == "transaction_control":
             raise exc.with_hint(_SEVERAL) from exc

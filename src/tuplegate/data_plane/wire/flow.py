@@ -57,43 +57,29 @@ class Flow:
         self._ends = 0
         """How many of them are ends of rows."""
         self._takes_rows = False
-        self._is_open = False
+        self.is_open = False
         """Messages were sent after the last Sync that need one."""
-        self._has_executed = False
+        self.has_executed = False
         """One of them was an Execute."""
 
     @property
     def is_running(self) -> bool:
-        return self._is_open or self._has_asked
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether messages were sent after the last Sync that need one."""
-        return self._is_open
+        return self.is_open or self.has_asked
 
     @property
     def answers_own(self) -> bool:
         """Return whether only statements of the service's own are under way."""
-        return not self._is_open and bool(self._asked) and all(kind == HIDDEN for kind in self._asked)
-
-    @property
-    def has_executed(self) -> bool:
-        """Return whether one of them was an Execute."""
-        return self._has_executed
+        return not self.is_open and bool(self._asked) and all(kind == HIDDEN for kind in self._asked)
 
     @property
     def has_asked(self) -> bool:
         """Return whether something is not answered that the engine answers with ReadyForQuery."""
-        return self._has_asked
-
-    @property
-    def _has_asked(self) -> bool:
         return len(self._asked) > self._ends
 
     @property
     def waits_for_client(self) -> bool:
         """Return whether the engine can be waiting for the client's next message."""
-        return self._takes_rows or not self._has_asked
+        return self._takes_rows or not self.has_asked
 
     @property
     def hides(self) -> bool:
@@ -106,23 +92,23 @@ class Flow:
     @property
     def has_statements(self) -> bool:
         """Return whether something is under way that can change the status."""
-        return self._has_executed or self._has_asked
+        return self.has_executed or self.has_asked
 
     def sent(self, kind: int) -> None:
         """Note a message of the client, or of the service."""
         if kind in (QUERY, FUNCTION, HIDDEN):
-            if not self._has_asked:
+            if not self.has_asked:
                 self._forget_ends()
             self._asked.append(HIDDEN if kind == HIDDEN else QUERY)
         elif kind == SYNC:
             if not self._takes_rows:
                 self._asked.append(SYNC)
-            self._is_open = self._has_executed = False
+            self.is_open = self.has_executed = False
         elif kind in (COPY_DONE, COPY_FAIL):
             self._end_rows()
         elif kind not in (COPY_DATA, TERMINATE, FLUSH):
-            self._is_open = True
-            self._has_executed = self._has_executed or kind == EXECUTE
+            self.is_open = True
+            self.has_executed = self.has_executed or kind == EXECUTE
 
     def _end_rows(self) -> None:
         if self._takes_rows:
@@ -144,7 +130,7 @@ class Flow:
         return kind
 
     def note_ready(self, status: int) -> None:
-        if not self._has_asked:
+        if not self.has_asked:
             raise WireError("08P01", "the engine has answered more than it was asked")
         self.status = status
         self._takes_rows = False
@@ -162,13 +148,13 @@ class Flow:
         if is_query:
             self._asked.appendleft(QUERY)
         else:
-            self._is_open = self._takes_rows
+            self.is_open = self._takes_rows
 
     def note_error(self) -> None:
         if self._takes_rows:
             self._takes_rows = False
             if not self._asked:
-                self._is_open = True
+                self.is_open = True
 
 
 class Parts:

@@ -46,7 +46,8 @@ class Listening:
         self._has_executed = False
         self._copy: bytes | None = None
         """The name of a statement for COPY … FROM STDIN that was prepared since the last Sync."""
-        self._copy_is_bound = self._rows_have_ended = False
+        self.awaits_rows = self._rows_have_ended = False
+        """A COPY was run, and nothing is put behind it yet: its rows must come first; and whether they have ended."""
         self._portal = b""
         """Of that statement, if it is bound."""
 
@@ -70,14 +71,14 @@ class Listening:
         if self._copy is not None:
             if name != self._copy:
                 raise WireError("0A000", _ONLY_COPY)
-            self._copy_is_bound = True
+            self.awaits_rows = True
             self._portal = portal
 
     def is_copy(self, portal: bytes) -> bool:
         """Return whether an Execute is that of a COPY. Raises WireError where it is another beside one."""
         if self._copy is None:
             return False
-        if not self._copy_is_bound or portal != self._portal:
+        if not self.awaits_rows or portal != self._portal:
             raise WireError("0A000", _ONLY_COPY)
         return True
 
@@ -99,17 +100,12 @@ class Listening:
 
     def ended(self) -> None:
         """Note that it was put somewhere, or that nothing is left of what could listen."""
-        self._is_due = self._has_executed = self._rows_have_ended = self._copy_is_bound = False
+        self._is_due = self._has_executed = self._rows_have_ended = self.awaits_rows = False
         self._copy = None
 
     def put_inside(self) -> None:
         """Note that it was put behind an Execute, and that others may follow."""
         self._is_due = False
-
-    @property
-    def awaits_rows(self) -> bool:
-        """Return whether a COPY was run and nothing is put behind it yet, since its rows must come first."""
-        return self._copy_is_bound
 
     # -- a text ---------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ MINOR_MAX: Final = 2
 """The highest minor version that is spoken. There was no 3.1."""
 
 ASK_PASSWORD: Final = b"R" + struct.pack(">ii", 8, 3)
-WELCOME: Final = b"R" + struct.pack(">ii", 8, 0)
 NO: Final = b"N"
 """The answer to whoever asks for encryption inside of the WebSocket."""
 

@@ -114,7 +114,7 @@ class WireRoutes:
         quota = identity.quota
         if quota is not None and not quota.take(now) and not await quota.take_more(now):
             raise quota.refusal(now)
-        target, usage = await self._identities.find_named(identity, database)
+        target, usage = await self._identities.find_named(identity, None if database is None else database.encode())
         usage.requests += 1
         websocket.belong_to(identity.principal.organization)
         return identity, target, usage

@@ -14,6 +14,7 @@ from tuplegate.data_plane.wire.admission import WireCounts
 from tuplegate.data_plane.wire.messages import WireError
 from tuplegate.data_plane.wire.session import WireConnection
 from tuplegate.keeping import tick
+from tuplegate.metrics.sums import Counted
 from tuplegate.protocol.errors import ServiceError
 
 _WORKER_SHIFT: Final = 24
@@ -66,9 +67,12 @@ class WireSessions:
     def remove(self, number: int) -> None:
         self._open.pop(number, None)
 
-    @property
-    def open(self) -> int:
-        return len(self._open)
+    def measure(self) -> Counted:
+        """Return its counts, named as in the table of metrics."""
+        counts = self.counts
+        events = {"wire_connections_total": counts.opened, "wire_statements_total": counts.statements}
+        events |= {"wire_bytes_total in": counts.bytes_in, "wire_bytes_total out": counts.bytes_out}
+        return events, {"wire_connections_open": len(self._open)}
 
     def find_worker(self, number: int) -> int:
         """Return the worker that has given the number, if any has."""

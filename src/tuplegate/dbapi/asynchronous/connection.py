@@ -1,30 +1,22 @@
 """A connection: the transaction that it has open, if any, and statements in it or alone."""
 
-import os
 import secrets
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from contextlib import suppress
 from typing import Any
 
-from tuplegate.client.addresses import DEFAULT_URL, check_url
 from tuplegate.client.asynchronous.delivery import send_keyed, send_keyed_if_possible, send_read
+from tuplegate.client.asynchronous.open_transaction import AsyncOpenTransaction
 from tuplegate.client.asynchronous.stream import AsyncRowStream
-from tuplegate.client.asynchronous.transport import AsyncTransport, Call
-from tuplegate.client.errors import (
-    BadRequest,
-    ConnectionFailed,
-    OutcomeUnknown,
-    SqlError,
-    TransactionRollback,
-    TuplegateError,
-)
+from tuplegate.client.asynchronous.transport import AsyncTransport
+from tuplegate.client.errors import ConnectionFailed, OutcomeUnknown, SqlError, TuplegateError
+from tuplegate.client.requests import Call, OpenOptions, write_commit_body
 from tuplegate.client.retries import Repeat
-from tuplegate.dbapi import errors
-from tuplegate.dbapi.addresses import read_address
+from tuplegate.dbapi.addresses import Address, choose_address
 from tuplegate.dbapi.asynchronous.cursor import AsyncCursor
-from tuplegate.dbapi.asynchronous.transaction import AsyncOpenTransaction
 from tuplegate.dbapi.bodies import split_lists, write_batch, write_begin, write_query, write_repeated
-from tuplegate.dbapi.errors import InterfaceError, InternalError, ProgrammingError, make_error
+from tuplegate.dbapi.connection_state import ConnectionState
+from tuplegate.dbapi.errors import explain_failed, leaves_open, make_error
 from tuplegate.dbapi.locks import AsyncLock
 from tuplegate.dbapi.results import Result, read_result
 
@@ -32,10 +24,9 @@ BATCH_MAX = 1000
 """Statements, or lists of parameters, that one request may carry."""
 _BATCH_LENGTH_MAX = 4 * 2**20
 """Characters of the lists of parameters in one request, unless one of them has more. A request may have 10 MiB."""
-_FAILED = "25P02"
 
 
-class AsyncConnection:
+class AsyncConnection(ConnectionState):
     """A connection of PEP 249. Threads may share it; a request of one waits for that of another.
 
     The first statement begins a transaction, in one request with itself. After a failed statement the transaction is
@@ -43,50 +34,21 @@ class AsyncConnection:
     own. `read_only` is for transactions that begin after it is set.
     """
 
-    Warning = errors.Warning
-    Error = errors.Error
-    InterfaceError = errors.InterfaceError
-    DatabaseError = errors.DatabaseError
-    DataError = errors.DataError
-    OperationalError = errors.OperationalError
-    IntegrityError = errors.IntegrityError
-    InternalError = errors.InternalError
-    ProgrammingError = errors.ProgrammingError
-    NotSupportedError = errors.NotSupportedError
+    _transaction: AsyncOpenTransaction | None = None
 
     def __init__(
-        self,
-        url: str,
-        api_key: str,
-        *,
-        database: str | None,
-        timeout_s: float,
-        retries: int,
-        ca_file: str | None,
-        autocommit: bool,
-        read_only: bool,
-        transaction_timeout_s: float | None,
-        idle_timeout_s: float | None,
+        self, address: Address, autocommit: bool, read_only: bool, life_s: float | None, idle_s: float | None
     ) -> None:
-        self._url = url
-        self._transport = AsyncTransport(api_key, secure=url.startswith("https:"), ca_file=ca_file, retries=retries)
-        self._headers = {} if database is None else {"Tuplegate-Database": database}
-        self._timeout_s = timeout_s
-        self._autocommit = autocommit
-        self.read_only = read_only
-        self._life_ms = _milliseconds(transaction_timeout_s)
-        self._idle_ms = _milliseconds(idle_timeout_s)
+        super().__init__(address, autocommit, read_only, life_s, idle_s)
+        self._transport = AsyncTransport(
+            address.api_key, secure=self._url.startswith("https:"), ca_file=address.ca_file, retries=address.retries
+        )
         self._lock = AsyncLock()
-        self._transaction: AsyncOpenTransaction | None = None
-        self._is_doomed = False
-        self._is_closed = False
 
     async def __aenter__(self) -> "AsyncConnection":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         """Commit, or roll back after an exception, and close."""
         try:
             if not self._is_closed and kind is None:
@@ -110,17 +72,10 @@ class AsyncConnection:
         async with self._lock:
             transaction, doomed = self._end()
             if doomed:
-                await _try_to_abort(transaction)
-                raise _explain_failed("nothing was committed")
-            if transaction is None:
-                return
-            try:
-                await transaction.commit()
-            except TuplegateError as error:
-                made = make_error(error)
-                if isinstance(error, ConnectionFailed | OutcomeUnknown):
-                    made.transaction_id = transaction.id
-                raise made from error
+                await self._try_to_abort(transaction)
+                raise explain_failed("nothing was committed")
+            if transaction is not None:
+                await self._commit(transaction)
 
     async def rollback(self) -> None:
         """Undo what has been done since the last commit or rollback."""
@@ -131,7 +86,7 @@ class AsyncConnection:
                 return
             try:
                 # Where a statement was left, it may still be running.
-                await (transaction.abort() if doomed else transaction.roll_back())
+                await transaction._tell("abort" if doomed else "rollback", self._timeout_s)
             except TuplegateError as error:
                 raise make_error(error) from error
 
@@ -141,29 +96,10 @@ class AsyncConnection:
             return
         self._is_closed = True
         async with self._lock:
-            transaction, _ = self._end()
-            await _try_to_abort(transaction)
+            await self._try_to_abort(self._end()[0])
             await self._transport.aclose()
 
     # -- beyond PEP 249 -----------------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        return self._is_closed
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._transaction is not None or self._is_doomed
-
-    @property
-    def autocommit(self) -> bool:
-        return self._autocommit
-
-    @autocommit.setter
-    def autocommit(self, wanted: bool) -> None:
-        if bool(wanted) != self._autocommit and self.in_transaction:
-            raise ProgrammingError("autocommit cannot be changed inside a transaction: commit or roll back first")
-        self._autocommit = bool(wanted)
 
     async def ping(self) -> None:
         """Ask the service whether it and its engine answer, outside of any transaction."""
@@ -197,14 +133,11 @@ class AsyncConnection:
                 try:
                     affected = await self._run_parts(sql, parts)
                 except BaseException:
-                    await _try_to_abort(self._end()[0])
+                    await self._try_to_abort(self._end()[0])
                     raise
                 transaction, _ = self._end()
                 assert transaction is not None
-                try:
-                    await transaction.commit()
-                except TuplegateError as error:
-                    raise make_error(error) from error
+                await self._commit(transaction)
                 return affected
             return await self._run_parts(sql, parts)
 
@@ -222,7 +155,7 @@ class AsyncConnection:
         return sum(result["affected_rows"] or len(result["rows"]) for result in answer.body["results"])
 
     async def _run_alone(self, statement: str, is_read: bool) -> Mapping[str, Any]:
-        body = write_query(statement, int(self._timeout_s * 1000), None)
+        body = write_query(statement, int(self._timeout_s * 1000))
         call = Call("POST", f"{self._url}/v1/query", body, self._headers)
         course = self._transport.start_course(self._timeout_s)
         if not is_read and not self.read_only:
@@ -237,14 +170,14 @@ class AsyncConnection:
 
     async def _run_inside(self, statement: str) -> Result:
         if self._is_doomed:
-            raise _explain_failed("roll back first")
+            raise explain_failed("roll back first")
         # Until the answer says otherwise, also where waiting for it is cancelled.
         self._is_doomed = True
-        transaction = self._transaction
+        is_first = self._transaction is None
         try:
-            body = await (self._begin(statement) if transaction is None else transaction.query(statement))
+            body = await (self._begin(statement) if is_first else self._go_on(statement))
         except TuplegateError as error:
-            self._is_doomed = isinstance(error, SqlError) if transaction is None else not _leaves_open(error)
+            self._is_doomed = isinstance(error, SqlError) if is_first else not leaves_open(error)
             raise make_error(error) from error
         result = read_result(body)
         self._is_doomed = False
@@ -255,18 +188,42 @@ class AsyncConnection:
 
         Where the answer is lost it is begun again: what the service may have begun is rolled back when it is idle.
         """
+        timeout_s = self._timeout_s
+        options = OpenOptions(self._url, self._headers, self.read_only, timeout_s, None, timeout_s)
+        transaction = AsyncOpenTransaction(self._transport, options)
         body = write_begin(statement, self.read_only, self._life_ms, self._idle_ms)
-        call = Call("POST", f"{self._url}/v1/transaction/begin", body, self._headers, Repeat.HARMLESS)
-        answer = await self._transport.call(call, self._transport.start_course(self._timeout_s))
-        id = answer.body["transaction_id"]
-        self._transaction = AsyncOpenTransaction(self._transport, self._url, self._headers, self._timeout_s, id)
-        result: Mapping[str, Any] = answer.body["result"]
+        result: Mapping[str, Any] = (await transaction._begin_with(body, timeout_s)).body["result"]
+        self._transaction = transaction
         return result
+
+    async def _go_on(self, statement: str) -> Mapping[str, Any]:
+        """Run a statement in the transaction."""
+        transaction = self._transaction
+        assert transaction is not None
+        body = write_query(statement, int(self._timeout_s * 1000))
+        answer = await transaction._send("query", body, self._timeout_s)
+        transaction._progress.note_answer(answer.body)
+        return answer.body
+
+    async def _commit(self, transaction: AsyncOpenTransaction) -> None:
+        try:
+            await transaction._send("commit", write_commit_body(None, self._timeout_s), self._timeout_s)
+        except TuplegateError as error:
+            made = make_error(error)
+            if isinstance(error, ConnectionFailed | OutcomeUnknown):
+                made.transaction_id = transaction.id
+            raise made from error
+
+    async def _try_to_abort(self, transaction: AsyncOpenTransaction | None) -> None:
+        """Roll back, also where a statement is still running or everything is over already."""
+        if transaction is not None:
+            with suppress(TuplegateError):  # the service rolls back what it hears nothing of
+                await transaction._tell("abort", self._timeout_s)
 
     def _stream(self, statement: str) -> AsyncRowStream:
         """Return the rows of a statement as they arrive, outside of any transaction."""
         self._check_open()
-        body = write_query(statement, int(self._timeout_s * 1000), None)
+        body = write_query(statement, int(self._timeout_s * 1000))
         headers = {**self._headers, "Accept": "application/x-ndjson"}
         return AsyncRowStream(self._transport, Call("POST", f"{self._url}/v1/query", body, headers), self._timeout_s)
 
@@ -275,10 +232,6 @@ class AsyncConnection:
         transaction, doomed = self._transaction, self._is_doomed
         self._transaction, self._is_doomed = None, False
         return transaction, doomed
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise InterfaceError("the connection is closed")
 
 
 async def connect_async(
@@ -301,57 +254,7 @@ async def connect_async(
     for how long a transaction may stay open, and wait for its next statement; the service has a default and a maximum.
     Nothing is sent yet.
     """
-    try:
-        address = read_address(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
-        service = check_url(address.url)
-    except ValueError as exc:
-        raise InterfaceError(str(exc)) from exc
-    key = api_key or address.api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
-    if not key:
-        raise InterfaceError("there is no API key: give it in the address, as api_key, or set TUPLEGATE_API_KEY")
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise InterfaceError("the API key has characters that no key has")
-    return AsyncConnection(
-        service,
-        key,
-        database=database or address.database,
-        timeout_s=_first(timeout_s, address.timeout_s, 60.0),
-        retries=int(_first(retries, address.retries, 5)),
-        ca_file=ca_file or address.ca_file,
-        autocommit=autocommit,
-        read_only=read_only,
-        transaction_timeout_s=transaction_timeout_s,
-        idle_timeout_s=idle_timeout_s,
+    address = choose_address(
+        url, api_key=api_key, database=database, timeout_s=timeout_s, retries=retries, ca_file=ca_file
     )
-
-
-def _first(given: float | None, addressed: float | None, default: float) -> float:
-    if given is not None:
-        return given
-    return default if addressed is None else addressed
-
-
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else max(int(seconds * 1000), 1)
-
-
-def _leaves_open(error: TuplegateError) -> bool:
-    """Return whether the transaction can go on, at least from a savepoint: the statement was refused, and no more."""
-    if isinstance(error, TransactionRollback):
-        return False
-    return isinstance(error, SqlError) or (isinstance(error, BadRequest) and error.status == 400)
-
-
-def _explain_failed(what: str) -> InternalError:
-    error = InternalError(f"the transaction has failed: {what}")
-    error.sqlstate = _FAILED
-    return error
-
-
-async def _try_to_abort(transaction: AsyncOpenTransaction | None) -> None:
-    if transaction is None:
-        return
-    try:
-        await transaction.abort()
-    except TuplegateError:
-        pass  # the service rolls back what it hears nothing of
+    return AsyncConnection(address, autocommit, read_only, transaction_timeout_s, idle_timeout_s)

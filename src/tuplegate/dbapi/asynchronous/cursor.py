@@ -1,7 +1,6 @@
 """A cursor: one statement at a time, and its rows."""
 
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tuplegate.client.asynchronous.stream import AsyncRowStream
@@ -12,8 +11,8 @@ from tuplegate.dbapi.errors import InterfaceError, InternalError, ProgrammingErr
 from tuplegate.dbapi.results import DescribedColumn, Result, Row, describe, is_declarable
 
 if TYPE_CHECKING:
+    from tuplegate.client.asynchronous.open_transaction import AsyncOpenTransaction
     from tuplegate.dbapi.asynchronous.connection import AsyncConnection
-    from tuplegate.dbapi.asynchronous.transaction import AsyncOpenTransaction
 
 _STREAM_ROWS = 1000
 """Rows that are fetched at a time if `arraysize` says nothing."""
@@ -69,9 +68,7 @@ class AsyncCursor:
     async def __aenter__(self) -> "AsyncCursor":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     def __aiter__(self) -> "AsyncCursor":

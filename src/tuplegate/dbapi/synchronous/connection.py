@@ -1,42 +1,33 @@
 # Made by tools/sync_client.py of asynchronous/connection.py. Do not edit.
 """A connection: the transaction that it has open, if any, and statements in it or alone."""
 
-import os
 import secrets
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from contextlib import suppress
 from typing import Any
 
-from tuplegate.client.addresses import DEFAULT_URL, check_url
-from tuplegate.client.errors import (
-    BadRequest,
-    ConnectionFailed,
-    OutcomeUnknown,
-    SqlError,
-    TransactionRollback,
-    TuplegateError,
-)
+from tuplegate.client.errors import ConnectionFailed, OutcomeUnknown, SqlError, TuplegateError
+from tuplegate.client.requests import Call, OpenOptions, write_commit_body
 from tuplegate.client.retries import Repeat
 from tuplegate.client.synchronous.delivery import send_keyed, send_keyed_if_possible, send_read
+from tuplegate.client.synchronous.open_transaction import OpenTransaction
 from tuplegate.client.synchronous.stream import RowStream
-from tuplegate.client.synchronous.transport import Call, Transport
-from tuplegate.dbapi import errors
-from tuplegate.dbapi.addresses import read_address
+from tuplegate.client.synchronous.transport import Transport
+from tuplegate.dbapi.addresses import Address, choose_address
 from tuplegate.dbapi.bodies import split_lists, write_batch, write_begin, write_query, write_repeated
-from tuplegate.dbapi.errors import InterfaceError, InternalError, ProgrammingError, make_error
+from tuplegate.dbapi.connection_state import ConnectionState
+from tuplegate.dbapi.errors import explain_failed, leaves_open, make_error
 from tuplegate.dbapi.locks import Lock
 from tuplegate.dbapi.results import Result, read_result
 from tuplegate.dbapi.synchronous.cursor import Cursor
-from tuplegate.dbapi.synchronous.transaction import OpenTransaction
 
 BATCH_MAX = 1000
 """Statements, or lists of parameters, that one request may carry."""
 _BATCH_LENGTH_MAX = 4 * 2**20
 """Characters of the lists of parameters in one request, unless one of them has more. A request may have 10 MiB."""
-_FAILED = "25P02"
 
 
-class Connection:
+class Connection(ConnectionState):
     """A connection of PEP 249. Threads may share it; a request of one waits for that of another.
 
     The first statement begins a transaction, in one request with itself. After a failed statement the transaction is
@@ -44,50 +35,21 @@ class Connection:
     own. `read_only` is for transactions that begin after it is set.
     """
 
-    Warning = errors.Warning
-    Error = errors.Error
-    InterfaceError = errors.InterfaceError
-    DatabaseError = errors.DatabaseError
-    DataError = errors.DataError
-    OperationalError = errors.OperationalError
-    IntegrityError = errors.IntegrityError
-    InternalError = errors.InternalError
-    ProgrammingError = errors.ProgrammingError
-    NotSupportedError = errors.NotSupportedError
+    _transaction: OpenTransaction | None = None
 
     def __init__(
-        self,
-        url: str,
-        api_key: str,
-        *,
-        database: str | None,
-        timeout_s: float,
-        retries: int,
-        ca_file: str | None,
-        autocommit: bool,
-        read_only: bool,
-        transaction_timeout_s: float | None,
-        idle_timeout_s: float | None,
+        self, address: Address, autocommit: bool, read_only: bool, life_s: float | None, idle_s: float | None
     ) -> None:
-        self._url = url
-        self._transport = Transport(api_key, secure=url.startswith("https:"), ca_file=ca_file, retries=retries)
-        self._headers = {} if database is None else {"Tuplegate-Database": database}
-        self._timeout_s = timeout_s
-        self._autocommit = autocommit
-        self.read_only = read_only
-        self._life_ms = _milliseconds(transaction_timeout_s)
-        self._idle_ms = _milliseconds(idle_timeout_s)
+        super().__init__(address, autocommit, read_only, life_s, idle_s)
+        self._transport = Transport(
+            address.api_key, secure=self._url.startswith("https:"), ca_file=address.ca_file, retries=address.retries
+        )
         self._lock = Lock()
-        self._transaction: OpenTransaction | None = None
-        self._is_doomed = False
-        self._is_closed = False
 
     def __enter__(self) -> "Connection":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         """Commit, or roll back after an exception, and close."""
         try:
             if not self._is_closed and kind is None:
@@ -111,17 +73,10 @@ class Connection:
         with self._lock:
             transaction, doomed = self._end()
             if doomed:
-                _try_to_abort(transaction)
-                raise _explain_failed("nothing was committed")
-            if transaction is None:
-                return
-            try:
-                transaction.commit()
-            except TuplegateError as error:
-                made = make_error(error)
-                if isinstance(error, ConnectionFailed | OutcomeUnknown):
-                    made.transaction_id = transaction.id
-                raise made from error
+                self._try_to_abort(transaction)
+                raise explain_failed("nothing was committed")
+            if transaction is not None:
+                self._commit(transaction)
 
     def rollback(self) -> None:
         """Undo what has been done since the last commit or rollback."""
@@ -132,7 +87,7 @@ class Connection:
                 return
             try:
                 # Where a statement was left, it may still be running.
-                (transaction.abort() if doomed else transaction.roll_back())
+                transaction._tell("abort" if doomed else "rollback", self._timeout_s)
             except TuplegateError as error:
                 raise make_error(error) from error
 
@@ -142,29 +97,10 @@ class Connection:
             return
         self._is_closed = True
         with self._lock:
-            transaction, _ = self._end()
-            _try_to_abort(transaction)
+            self._try_to_abort(self._end()[0])
             self._transport.close()
 
     # -- beyond PEP 249 -----------------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        return self._is_closed
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._transaction is not None or self._is_doomed
-
-    @property
-    def autocommit(self) -> bool:
-        return self._autocommit
-
-    @autocommit.setter
-    def autocommit(self, wanted: bool) -> None:
-        if bool(wanted) != self._autocommit and self.in_transaction:
-            raise ProgrammingError("autocommit cannot be changed inside a transaction: commit or roll back first")
-        self._autocommit = bool(wanted)
 
     def ping(self) -> None:
         """Ask the service whether it and its engine answer, outside of any transaction."""
@@ -198,14 +134,11 @@ class Connection:
                 try:
                     affected = self._run_parts(sql, parts)
                 except BaseException:
-                    _try_to_abort(self._end()[0])
+                    self._try_to_abort(self._end()[0])
                     raise
                 transaction, _ = self._end()
                 assert transaction is not None
-                try:
-                    transaction.commit()
-                except TuplegateError as error:
-                    raise make_error(error) from error
+                self._commit(transaction)
                 return affected
             return self._run_parts(sql, parts)
 
@@ -223,7 +156,7 @@ class Connection:
         return sum(result["affected_rows"] or len(result["rows"]) for result in answer.body["results"])
 
     def _run_alone(self, statement: str, is_read: bool) -> Mapping[str, Any]:
-        body = write_query(statement, int(self._timeout_s * 1000), None)
+        body = write_query(statement, int(self._timeout_s * 1000))
         call = Call("POST", f"{self._url}/v1/query", body, self._headers)
         course = self._transport.start_course(self._timeout_s)
         if not is_read and not self.read_only:
@@ -238,14 +171,14 @@ class Connection:
 
     def _run_inside(self, statement: str) -> Result:
         if self._is_doomed:
-            raise _explain_failed("roll back first")
+            raise explain_failed("roll back first")
         # Until the answer says otherwise, also where waiting for it is cancelled.
         self._is_doomed = True
-        transaction = self._transaction
+        is_first = self._transaction is None
         try:
-            body = self._begin(statement) if transaction is None else transaction.query(statement)
+            body = self._begin(statement) if is_first else self._go_on(statement)
         except TuplegateError as error:
-            self._is_doomed = isinstance(error, SqlError) if transaction is None else not _leaves_open(error)
+            self._is_doomed = isinstance(error, SqlError) if is_first else not leaves_open(error)
             raise make_error(error) from error
         result = read_result(body)
         self._is_doomed = False
@@ -256,18 +189,42 @@ class Connection:
 
         Where the answer is lost it is begun again: what the service may have begun is rolled back when it is idle.
         """
+        timeout_s = self._timeout_s
+        options = OpenOptions(self._url, self._headers, self.read_only, timeout_s, None, timeout_s)
+        transaction = OpenTransaction(self._transport, options)
         body = write_begin(statement, self.read_only, self._life_ms, self._idle_ms)
-        call = Call("POST", f"{self._url}/v1/transaction/begin", body, self._headers, Repeat.HARMLESS)
-        answer = self._transport.call(call, self._transport.start_course(self._timeout_s))
-        id = answer.body["transaction_id"]
-        self._transaction = OpenTransaction(self._transport, self._url, self._headers, self._timeout_s, id)
-        result: Mapping[str, Any] = answer.body["result"]
+        result: Mapping[str, Any] = (transaction._begin_with(body, timeout_s)).body["result"]
+        self._transaction = transaction
         return result
+
+    def _go_on(self, statement: str) -> Mapping[str, Any]:
+        """Run a statement in the transaction."""
+        transaction = self._transaction
+        assert transaction is not None
+        body = write_query(statement, int(self._timeout_s * 1000))
+        answer = transaction._send("query", body, self._timeout_s)
+        transaction._progress.note_answer(answer.body)
+        return answer.body
+
+    def _commit(self, transaction: OpenTransaction) -> None:
+        try:
+            transaction._send("commit", write_commit_body(None, self._timeout_s), self._timeout_s)
+        except TuplegateError as error:
+            made = make_error(error)
+            if isinstance(error, ConnectionFailed | OutcomeUnknown):
+                made.transaction_id = transaction.id
+            raise made from error
+
+    def _try_to_abort(self, transaction: OpenTransaction | None) -> None:
+        """Roll back, also where a statement is still running or everything is over already."""
+        if transaction is not None:
+            with suppress(TuplegateError):  # the service rolls back what it hears nothing of
+                transaction._tell("abort", self._timeout_s)
 
     def _stream(self, statement: str) -> RowStream:
         """Return the rows of a statement as they arrive, outside of any transaction."""
         self._check_open()
-        body = write_query(statement, int(self._timeout_s * 1000), None)
+        body = write_query(statement, int(self._timeout_s * 1000))
         headers = {**self._headers, "Accept": "application/x-ndjson"}
         return RowStream(self._transport, Call("POST", f"{self._url}/v1/query", body, headers), self._timeout_s)
 
@@ -276,10 +233,6 @@ class Connection:
         transaction, doomed = self._transaction, self._is_doomed
         self._transaction, self._is_doomed = None, False
         return transaction, doomed
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise InterfaceError("the connection is closed")
 
 
 def connect(
@@ -302,57 +255,7 @@ def connect(
     for how long a transaction may stay open, and wait for its next statement; the service has a default and a maximum.
     Nothing is sent yet.
     """
-    try:
-        address = read_address(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
-        service = check_url(address.url)
-    except ValueError as exc:
-        raise InterfaceError(str(exc)) from exc
-    key = api_key or address.api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
-    if not key:
-        raise InterfaceError("there is no API key: give it in the address, as api_key, or set TUPLEGATE_API_KEY")
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise InterfaceError("the API key has characters that no key has")
-    return Connection(
-        service,
-        key,
-        database=database or address.database,
-        timeout_s=_first(timeout_s, address.timeout_s, 60.0),
-        retries=int(_first(retries, address.retries, 5)),
-        ca_file=ca_file or address.ca_file,
-        autocommit=autocommit,
-        read_only=read_only,
-        transaction_timeout_s=transaction_timeout_s,
-        idle_timeout_s=idle_timeout_s,
+    address = choose_address(
+        url, api_key=api_key, database=database, timeout_s=timeout_s, retries=retries, ca_file=ca_file
     )
-
-
-def _first(given: float | None, addressed: float | None, default: float) -> float:
-    if given is not None:
-        return given
-    return default if addressed is None else addressed
-
-
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else max(int(seconds * 1000), 1)
-
-
-def _leaves_open(error: TuplegateError) -> bool:
-    """Return whether the transaction can go on, at least from a savepoint: the statement was refused, and no more."""
-    if isinstance(error, TransactionRollback):
-        return False
-    return isinstance(error, SqlError) or (isinstance(error, BadRequest) and error.status == 400)
-
-
-def _explain_failed(what: str) -> InternalError:
-    error = InternalError(f"the transaction has failed: {what}")
-    error.sqlstate = _FAILED
-    return error
-
-
-def _try_to_abort(transaction: OpenTransaction | None) -> None:
-    if transaction is None:
-        return
-    try:
-        transaction.abort()
-    except TuplegateError:
-        pass  # the service rolls back what it hears nothing of
+    return Connection(address, autocommit, read_only, transaction_timeout_s, idle_timeout_s)

@@ -2,7 +2,6 @@
 """A cursor: one statement at a time, and its rows."""
 
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tuplegate.client.errors import TuplegateError
@@ -13,8 +12,8 @@ from tuplegate.dbapi.errors import InterfaceError, InternalError, ProgrammingErr
 from tuplegate.dbapi.results import DescribedColumn, Result, Row, describe, is_declarable
 
 if TYPE_CHECKING:
+    from tuplegate.client.synchronous.open_transaction import OpenTransaction
     from tuplegate.dbapi.synchronous.connection import Connection
-    from tuplegate.dbapi.synchronous.transaction import OpenTransaction
 
 _STREAM_ROWS = 1000
 """Rows that are fetched at a time if `arraysize` says nothing."""
@@ -70,9 +69,7 @@ class Cursor:
     def __enter__(self) -> "Cursor":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def __iter__(self) -> "Cursor":

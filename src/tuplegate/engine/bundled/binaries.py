@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tuplegate.engine.bundled.data_directory import Account, BundledEngineError, DataDirectory
+from tuplegate.engine.port import NotSupported
 
 MINIMUM_BUNDLED = (18, 6)
 # The minor releases that carry the same security fixes as 18.6; an older one from elsewhere is used with a warning.
@@ -72,6 +73,20 @@ class DumpTool:
     major: int
     account: Account
     directory: Path
+
+    def start(self, command: list[str], variables: dict[str, str], **pipes: Any) -> "subprocess.Popen[bytes]":
+        """Start it, or another program beside it, with these variables. It goes with the worker, whose main thread runs
+        the loop. Raises NotSupported."""
+        options = options_in(self.directory, self.account) | pipes
+        options["env"] |= variables
+        try:
+            return subprocess.Popen(  # noqa: S603 — the engine's program, our arguments
+                command,
+                preexec_fn=before_exec(signal.SIGKILL),  # noqa: PLW1509 — it takes no lock and allocates next to nothing
+                **options,
+            )
+        except OSError as exc:
+            raise NotSupported(f"{command[0]} cannot be run: {exc.strerror}") from exc
 
 
 def find_dump_tool(binaries: Binaries, directory: DataDirectory) -> DumpTool | None:

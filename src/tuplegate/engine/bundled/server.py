@@ -23,16 +23,7 @@ from pathlib import Path
 
 from psycopg import pq
 
-from tuplegate.engine.bundled.binaries import (
-    Binaries,
-    DumpTool,
-    before_exec,
-    choose_custom,
-    choose_wheel,
-    find_dump_tool,
-    make_child_options,
-    run_program,
-)
+from tuplegate.engine.bundled import binaries
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME, BundledEngineError, DataDirectory
 from tuplegate.engine.bundled.disk import Reserve
 from tuplegate.engine.bundled.extensions import trust_extensions
@@ -141,7 +132,7 @@ def _find_processes(directory: DataDirectory) -> list[int]:
     """Return PostgreSQL's processes on this data: the server and its children have it as current directory."""
     if sys.platform != "linux":
         # Elsewhere only the server is found, by its command line; start() waits for its children to end.
-        lines = run_program(["ps", "-axo", "pid=,command="], directory, directory.account).splitlines()
+        lines = binaries.run_program(["ps", "-axo", "pid=,command="], directory, directory.account).splitlines()
         return [int(line.split()[0]) for line in lines if f"/postgres -D {directory.pgdata} " in line]
     found = []
     for entry in Path("/proc").glob("[1-9]*"):
@@ -182,7 +173,7 @@ def _read_current_directory(link: Path, directory: DataDirectory) -> str:
         return str(link.readlink())
     except PermissionError:
         # Root without CAP_SYS_PTRACE, as in most containers, may not look; the engine's own user may.
-        return run_program(["readlink", str(link)], directory, directory.account).strip()
+        return binaries.run_program(["readlink", str(link)], directory, directory.account).strip()
 
 
 class BundledServer:
@@ -191,7 +182,7 @@ class BundledServer:
     def __init__(self, settings: BundledSettings) -> None:
         self._settings = settings
         self._directory = DataDirectory(settings.data_dir)
-        self._chosen: Binaries | None = None
+        self._chosen: binaries.Binaries | None = None
         self._extensions: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_down = False
@@ -216,7 +207,7 @@ class BundledServer:
         return self._binaries.version
 
     @property
-    def _binaries(self) -> Binaries:
+    def _binaries(self) -> binaries.Binaries:
         if self._chosen is None:
             raise BundledEngineError(f"{self._directory.path} is not prepared")
         return self._chosen
@@ -226,8 +217,8 @@ class BundledServer:
         return self._directory.path / "postgres.log"
 
     @property
-    def dump_tools(self) -> tuple[DumpTool, ...]:
-        tool = find_dump_tool(self._binaries, self._directory)
+    def dump_tools(self) -> tuple[binaries.DumpTool, ...]:
+        tool = binaries.find_dump_tool(self._binaries, self._directory)
         return () if tool is None else (tool,)
 
     def prepare(self) -> None:
@@ -260,9 +251,9 @@ class BundledServer:
     def _choose_binaries(self) -> None:
         self.warnings.clear()
         if self._settings.bin_dir is None:
-            self._chosen = choose_wheel(self._directory)
+            self._chosen = binaries.choose_wheel(self._directory)
             return
-        self._chosen = choose_custom(self._settings.bin_dir, self._directory)
+        self._chosen = binaries.choose_custom(self._settings.bin_dir, self._directory)
         if warning := self._chosen.warning:
             self.warnings.append(warning)
 
@@ -292,7 +283,7 @@ class BundledServer:
         command = [str(self._binaries.path / "initdb"), "-D", str(fresh), "-U", SUPERUSER, "--encoding=UTF8", *locale]
         command += ["--auth-local=trust", "--auth-host=reject", "--no-instructions"]
         try:
-            run_program(command, self._directory, self._directory.account)
+            binaries.run_program(command, self._directory, self._directory.account)
         except BundledEngineError:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
@@ -393,7 +384,7 @@ class BundledServer:
         for name, value in make_server_settings(self._settings, self._binaries.major, self._extensions).items():
             command += ["-c", f"{name}={value}"]
         memory = self._settings.process_memory_mb * 2**20
-        limits = before_exec(signal.SIGINT, memory, self._mapped_bytes_max(command))
+        limits = binaries.before_exec(signal.SIGINT, memory, self._mapped_bytes_max(command))
         log_fd = self._directory.open(self._log.name, os.O_WRONLY | os.O_APPEND)
         try:
             self._process = subprocess.Popen(  # noqa: S603 — the engine, with the operator's settings
@@ -401,7 +392,7 @@ class BundledServer:
                 stdout=log_fd,
                 stderr=log_fd,
                 preexec_fn=limits,  # noqa: PLW1509 — the supervisor has one thread
-                **make_child_options(self._directory, self._directory.account),
+                **binaries.make_child_options(self._directory, self._directory.account),
             )
         finally:
             os.close(log_fd)
@@ -415,7 +406,9 @@ class BundledServer:
         deadline = time.monotonic() + SHARED_MEMORY_S
         while sys.platform == "linux":
             try:
-                said = run_program([*command, "-C", "shared_memory_size"], self._directory, self._directory.account)
+                said = binaries.run_program(
+                    [*command, "-C", "shared_memory_size"], self._directory, self._directory.account
+                )
                 break
             except BundledEngineError as exc:
                 if "shared memory block" not in str(exc) or time.monotonic() > deadline:

@@ -9,7 +9,7 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
 from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, make_command
 from tuplegate.engine.libpq.connection import Connection, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.logins import add_settings, find_database_name
@@ -121,7 +121,7 @@ class ServiceSession:
 
     async def _run(self, statements: Questions, limit_s: float, *, atomic: bool) -> list[PGresult]:
         connection = await self._connected()
-        commands = [_make_command(sql, params, self._untold.of_each(sql, params)) for sql, params in statements]
+        commands = [make_command(sql, params, self._untold.of_each(sql, params)) for sql, params in statements]
         late = asyncio.get_running_loop().call_later(
             limit_s, connection.close, f"it gave no answer within {limit_s:.1f} s"
         )
@@ -178,9 +178,3 @@ def _explain(failure: StatementFailed, index: int, count: int) -> EngineFailure:
         return NotInTime(failure.message, sqlstate=failure.sqlstate)
     failure.statement = index if 0 <= index < count else None
     return failure
-
-
-def _make_command(sql: str, params: Sequence[str | None], types: Sequence[int]) -> Command:
-    if any(param is not None and "\0" in param for param in params):
-        raise ValueError("a parameter has a NUL, at which the engine would end it")
-    return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None, types=types)

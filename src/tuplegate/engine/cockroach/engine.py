@@ -24,7 +24,7 @@ from tuplegate.engine.cockroach.tenancy.sizes import SizeWatch
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
-from tuplegate.engine.libpq.measures import Measures
+from tuplegate.engine.libpq.measures import Measures, collect_counts
 from tuplegate.engine.libpq.types import FIRST_USER_OID, TypeInfo, read_types
 from tuplegate.keeping import Work, keep, within
 from tuplegate.metrics.cells import observe
@@ -116,11 +116,9 @@ class CockroachEngine:
     async def position(self) -> bytes:
         return POSITION
 
-    async def query(
-        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
-    ) -> port.Result:
+    async def query(self, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> port.Result:
         deadline = self._time() + bounds.timeout_ms / 1000
-        run = Execution(self._pools.find_pool(target), target, statement, shape, bounds, deadline)
+        run = Execution(self._pools.find_pool(target), target, statement, bounds, deadline)
         result, attempts = await self._attempts.carry_out(run, self._queries)
         result.attempts = attempts
         return result
@@ -129,16 +127,15 @@ class CockroachEngine:
         self,
         target: port.Target,
         statements: list[port.Statement],
-        shape: port.Shape,
         bounds: port.Bounds,
         *,
-        read_only: bool,
-        promise: port.Promise | None,
+        read_only: bool = False,
+        promise: port.Promise | None = None,
     ) -> port.TransactionResult:
         deadline = self._time() + bounds.timeout_ms / 1000
         pool = self._pools.find_pool(target)
         run = TransactionRun(
-            pool, target, statements, shape, bounds, deadline, self._ledger, read_only=read_only, promise=promise
+            pool, target, statements, bounds, deadline, self._ledger, read_only=read_only, promise=promise
         )
         done, attempts = await self._attempts.carry_out(run, self._transactions)
         done.attempts = attempts
@@ -197,7 +194,7 @@ class CockroachEngine:
 
     @asynccontextmanager
     async def stream(
-        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+        self, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
         pool, running = self._pools.find_pool(target), self._attempts.running
         run = StreamRun(pool, target, statement, bounds)
@@ -205,7 +202,7 @@ class CockroachEngine:
         running.add(run)
         self._streams.attempts += 1
         try:
-            async with open_stream(run, shape) as stream:
+            async with open_stream(run) as stream:
                 yield stream
         finally:
             running.discard(run)
@@ -265,17 +262,7 @@ class CockroachEngine:
 
     def measure(self) -> port.Measured:
         kinds = (self._queries, self._transactions, self._streams)
-        pools = self._pools.all()
-        events: dict[str, int] = {}
-        for kind in kinds:
-            events |= kind.events
-        gauges: dict[str, float] = {
-            "engine_connections open": sum(pool.size for pool in pools),
-            "engine_connections idle": sum(pool.idle for pool in pools),
-            "engine_connections_waiting": sum(pool.waiting for pool in pools),
-            "engine_connections_max": self._settings.connections_max,
-        }
-        return port.Measured({kind.kind: list(kind.seconds) for kind in kinds}, events, gauges)
+        return collect_counts(kinds, {}, self._pools.all(), self._settings.connections_max)
 
     def stop_running(self) -> None:
         self._attempts.stop()

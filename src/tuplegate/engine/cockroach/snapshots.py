@@ -26,31 +26,16 @@ class SnapshotReads:
         return SnapshotReads(engine)
 
     async def query(
-        self,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
+        self, target: port.Target, statement: port.Statement, bounds: port.Bounds, after: bytes | None
     ) -> port.Result:
-        return await self._engine.query(target, statement, shape, bounds)
+        return await self._engine.query(target, statement, bounds)
 
     async def transaction(
-        self,
-        target: port.Target,
-        statements: list[port.Statement],
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
+        self, target: port.Target, statements: list[port.Statement], bounds: port.Bounds, after: bytes | None
     ) -> port.TransactionResult:
-        return await self._engine.transaction(target, statements, shape, bounds, read_only=True, promise=None)
+        return await self._engine.transaction(target, statements, bounds, read_only=True)
 
     def stream(
-        self,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
+        self, target: port.Target, statement: port.Statement, bounds: port.Bounds, after: bytes | None
     ) -> AbstractAsyncContextManager[port.RowStream]:
-        return self._engine.stream(target, statement, shape, bounds)
+        return self._engine.stream(target, statement, bounds)

@@ -17,6 +17,7 @@ from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.libpq.rows import count_affected_rows
+from tuplegate.engine.port import Notice
 
 _ROWS_MAX: Final = 1000
 _BYTES_MAX: Final = 4 * 2**20
@@ -72,6 +73,28 @@ class ArrivingRows:
         chunks, self._chunks = self._chunks, []
         self._rows = self._bytes = 0
         return chunks
+
+
+class StreamedRows:
+    """The part of the port's `RowStream` that is the same for every engine."""
+
+    reached: bytes | None = None
+    on_replica = False
+
+    def __init__(self, encoder: RowEncoder, rows_max: int | None) -> None:
+        self.columns = encoder.columns
+        self.types = encoder.types
+        self.notices: list[Notice] = []
+        self.finished = False
+        self._writer = LineWriter(encoder, rows_max)
+
+    @property
+    def row_count(self) -> int:
+        return self._writer.row_count
+
+    @property
+    def truncated(self) -> bool:
+        return self._writer.truncated
 
 
 class LineWriter:

@@ -3,6 +3,7 @@
 import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -60,43 +61,22 @@ _SHOWN_ZONE: Final = re.compile(
 )
 
 
+_ERA_YEARS: Final = 400
+"""After so many years the calendar is the same again."""
+
+
 def _move_to_utc(shown: re.Match[str]) -> str:
-    """Return the same moment in UTC. The years of the engine go beyond those of datetime, so the days are counted
-    here."""
+    """Return the same moment in UTC. The years of the engine go beyond those of datetime, so it is reckoned in an era
+    that datetime has."""
     hours, *rest = (int(part) for part in shown["zone"][1:].split(":"))
     offset = hours * 3600 + sum(part * unit for part, unit in zip(rest, (60, 1), strict=False))
-    offset = -offset if shown["zone"][0] == "-" else offset
-    year = 1 - int(shown["year"]) if shown["bc"] else int(shown["year"])
-    days = _count_days(year, int(shown["month"]), int(shown["day"]))
-    seconds = days * 86400 + int(shown["hour"]) * 3600 + int(shown["minute"]) * 60 + int(shown["second"]) - offset
-    days, second = divmod(seconds, 86400)
-    year, month, day = _find_date(days)
-    time = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}{shown['fraction'] or ''}"
-    if year < 1:
-        return f"{1 - year:04}-{month:02}-{day:02}T{time}+00 BC"
-    return f"{year:04}-{month:02}-{day:02}T{time}Z"
-
-
-_ERA_DAYS, _ERA_YEARS = 146097, 400
-
-
-def _count_days(year: int, month: int, day: int) -> int:
-    """Return the days since the first of March of the year 0, in the Gregorian calendar; March first, so leap days come
-    last."""
-    year -= month <= 2
-    era, year_of_era = divmod(year, _ERA_YEARS)
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return era * _ERA_DAYS + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
-
-
-def _find_date(days: int) -> tuple[int, int, int]:
-    """Invert `_count_days`."""
-    era, day_of_era = divmod(days, _ERA_DAYS)
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * day_of_year + 2) // 153
-    month = (shifted + 2) % 12 + 1
-    return era * _ERA_YEARS + year_of_era + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
+    era, year = divmod(1 - int(shown["year"]) if shown["bc"] else int(shown["year"]), _ERA_YEARS)
+    clock = (int(shown["hour"]), int(shown["minute"]), int(shown["second"]))
+    moment = datetime(5 * _ERA_YEARS + year, int(shown["month"]), int(shown["day"]), *clock, tzinfo=UTC)
+    moment -= timedelta(seconds=-offset if shown["zone"][0] == "-" else offset)
+    year = moment.year + (era - 5) * _ERA_YEARS
+    rest_of_date = f"{moment:%m-%dT%H:%M:%S}{shown['fraction'] or ''}"
+    return f"{1 - year:04}-{rest_of_date}+00 BC" if year < 1 else f"{year:04}-{rest_of_date}Z"
 
 
 def _write_bytea(text: str) -> str:

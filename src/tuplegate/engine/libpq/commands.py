@@ -41,8 +41,6 @@ class Command:
     the service cannot know how large they are.
     """
 
-    __slots__ = ("begins", "chunk_rows", "describe", "name", "params", "portal", "sql", "together", "types")
-
     def __init__(
         self,
         sql: bytes,
@@ -83,13 +81,18 @@ OnRows = Callable[[PGresult, int], None]
 """Takes a chunk of rows, and the number of the command it belongs to, counted from 0 in its segment."""
 
 
+def make_command(sql: str, params: Sequence[str | None], types: Sequence[int] = ()) -> Command:
+    """Return a statement of the service's own."""
+    if any(param is not None and "\0" in param for param in params):
+        raise ValueError("a parameter has a NUL, at which the engine would end it")
+    return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None, types=types)
+
+
 class Segment:
     """The commands between two Syncs, and what came of them: one closing result each, chunks of rows aside.
 
     Chunks are asked for one command at a time: libpq takes the wish only for the command that it is reading.
     """
-
-    __slots__ = ("commands", "ended", "failure", "notices", "notices_left", "on_rows", "reply", "results")
 
     def __init__(
         self, reply: DirectFuture[list[PGresult]], commands: Sequence[Command], on_rows: OnRows | None

@@ -26,7 +26,7 @@ from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.connecting import cancel, finish_connecting, join_lines
 from tuplegate.engine.libpq.failures import is_last_word, to_notice
 from tuplegate.engine.libpq.stocks import LITTLE, Stock
-from tuplegate.engine.port import Notice
+from tuplegate.engine.port import Notice, StatementFailed
 
 # As plain numbers: comparing with a member of an enumeration takes three times as long.
 _SYNC: Final = int(pq.ExecStatus.PIPELINE_SYNC)
@@ -47,6 +47,7 @@ server makes the next ones, and a result that nobody keeps takes no memory."""
 TOGETHER_MAX: Final = 64 * 2**20
 """Bytes of rows that libpq may gather before it hands them over, where they are more than one."""
 TOO_WIDE: Final = f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"
+STREAM_IT: Final = "Ask for fewer rows at a time (LIMIT), for parts of their values, or stream them."
 _SWOLLEN: Final = 8 * 2**20
 """libpq keeps the room that a message took once: a connection that had such a one is not used again."""
 _READ_MIN: Final = 8 * 2**10
@@ -419,6 +420,13 @@ def _count_bytes(segments: Iterable[Segment]) -> int:
         for segment in segments
         for command in segment.commands
     )
+
+
+def explain_width(hint: str = STREAM_IT, exec_us: int = 0) -> StatementFailed:
+    """Say that rows were too wide; the connection that they came over is closed, and nothing was committed."""
+    failure = StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
+    failure.exec_us = exec_us
+    return failure
 
 
 def _fail(reply: DirectFuture[list[PGresult]], failure: Exception) -> None:

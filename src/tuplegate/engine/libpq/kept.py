@@ -54,8 +54,6 @@ class KeptStatement:
     As long as it is prepared its rows keep their columns: where those would change the engine refuses to run it.
     """
 
-    __slots__ = ("_encoder", "_encoder_of", "changes", "name", "reading", "runs", "until", "verdict")
-
     def __init__(self, reading: Reading, now: float, changes: int, verdict: Verdict) -> None:
         self.reading = reading
         self.changes = changes

@@ -1,4 +1,4 @@
-"""Finds what a statement could leave on its connection, by the names in its text. Pure.
+"""Finds what a statement could leave on its connection, and whether it copies, by the names in its text. Pure.
 
 PostgreSQL keeps settings, sequences, temporary tables and prepared statements in a session. A text that names nothing
 of the kind needs only a cheap reset after it; every other one is followed by an inspection, or by a full reset.
@@ -6,6 +6,8 @@ of the kind needs only a cheap reset after it; every other one is followed by an
 
 from enum import Enum, auto
 from typing import Final
+
+from tuplegate.engine.port import CopyRefused, Statement
 
 # What a text must name to change a setting while it runs, or to run text that is not in it. A name in Unicode
 # escapes (U&) could be any of these.
@@ -41,13 +43,15 @@ def _has_one(folded: str, names: tuple[str, ...]) -> bool:
 
 def is_plain(sql: str, keyword: str) -> bool:
     """Return whether the text itself can leave nothing behind that `DISCARD ALL` does not remove."""
-    if keyword not in _PLAIN:
-        return False
-    folded = fold(sql)
-    # All but one of the names have an underscore or an ampersand: most texts need no closer look.
-    if "_" not in folded and "&" not in folded:
-        return "setseed" not in folded
-    return not _has_one(folded, _SETS_OR_RUNS) and not _has_one(folded, _OF_SESSION)
+    return read_text(sql, keyword).plain
+
+
+def refuse_copy(statement: Statement) -> None:
+    """Refuse to copy from or to the client, whom nobody could pass the rows on to. The engine itself refuses files."""
+    if statement.keyword == "copy":
+        text = fold(statement.sql)
+        if "stdin" in text or "stdout" in text:
+            raise CopyRefused
 
 
 _QUERIES: Final = frozenset({"select", "values", "table", ""})
@@ -63,16 +67,12 @@ class Leftovers(Enum):
     ANYTHING = auto()
 
 
-def find_leftovers(sql: str, keyword: str) -> Leftovers:
+def _find_leftovers(folded: str, keyword: str) -> Leftovers:
     """Return what a plain text can leave behind.
 
     To leave something, a query must name what makes a table, moves a sequence, or sets what an extension keeps. A
     change can move sequences without naming them, and cannot make a table.
     """
-    return _find_leftovers(fold(sql), keyword)
-
-
-def _find_leftovers(folded: str, keyword: str) -> Leftovers:
     if "set_limit" in folded or "advisory" in folded:
         return Leftovers.ANYTHING
     if keyword in WRITES:
@@ -88,8 +88,6 @@ class Reading:
     `names_settings` means that it could change, while it runs, the setting by which a commit waits for the disk.
     """
 
-    __slots__ = ("leftovers", "names_settings", "plain")
-
     def __init__(self, plain: bool, names_settings: bool, leftovers: Leftovers) -> None:
         self.plain = plain
         self.names_settings = names_settings
@@ -100,8 +98,6 @@ def read_text(sql: str, keyword: str) -> Reading:
     """Read a text for all names at once, so that a long text is searched for each of them only once."""
     folded = fold(sql)
     left = _find_leftovers(folded, keyword)
-    if "_" not in folded and "&" not in folded:
-        return Reading(keyword in _PLAIN and "setseed" not in folded, names_settings=False, leftovers=left)
     runs = _has_one(folded, _SETS_OR_RUNS)
     plain = keyword in _PLAIN and not runs and not _has_one(folded, _OF_SESSION)
     return Reading(plain, runs or "synchronous_commit" in folded, left)

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from psycopg import OperationalError, pq
@@ -152,6 +153,13 @@ def split_for_program(conninfo: str) -> tuple[dict[str, str], str]:
         if not option.envvar and b"password" not in option.keyword
     )
     return variables, rest
+
+
+@lru_cache(maxsize=10_000)
+def database_secret(secret: bytes, database: str) -> bytes:
+    """Return the secret that signs what the service writes into a tenant's database. Each has its own: one that leaks
+    with a copy opens no other database."""
+    return hmac.digest(secret, f"records/{database}".encode(), hashlib.sha256)
 
 
 def derive_password(secret: bytes, role: str) -> str:

@@ -59,8 +59,6 @@ _LOOKS_LIKE_A_UUID: Final = re.compile(rb"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[
 class Column:
     """A column. `modifier` is the engine's number for a length, a precision or fields; -1 where there are none."""
 
-    __slots__ = ("modifier", "name", "type")
-
     def __init__(self, name: str, type: int, modifier: int) -> None:
         self.name = name
         self.type = type
@@ -70,8 +68,6 @@ class Column:
 class Verdict:
     """How often a prepared statement may run before it is prepared anew; 0 means never. `uuids` are the parameters,
     counted from 0, that must look like one. It holds `until` then, and after so many `changes`."""
-
-    __slots__ = ("changes", "runs", "until", "uuids")
 
     def __init__(self, runs: int, uuids: tuple[int, ...] = ()) -> None:
         self.runs = runs

@@ -19,6 +19,7 @@ from tuplegate.engine.libpq.row_encoder import EncoderCache, RowEncoder
 from tuplegate.engine.libpq.types import USED_MAX, read_types
 
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
+_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
 
 # The tags of statements whose count the contract calls affected rows; SELECT counts only without columns.
 _COUNTED: Final = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
@@ -30,8 +31,6 @@ UNREADABLE: Final = port.Notice(
 
 class Budget:
     """Bytes that the rows of one answer may still take, and those that were encoded since the loop was given back."""
-
-    __slots__ = ("left", "taken")
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -203,8 +202,8 @@ class RowCollector:
         if part:
             self._parts.append(part)
 
-    async def learn(self, member: Member, last: PGresult) -> None:
-        """Ask for the types that were not known while the rows came, and encode what is left."""
+    async def learn(self, member: Member, last: PGresult) -> port.Result:
+        """Ask for the types that were not known while the rows came, encode what is left, and return the result."""
         while self._encoding is not None:
             await yield_to_loop()
         described = self._unread[0] if self._unread else last
@@ -213,10 +212,17 @@ class RowCollector:
         for chunk in waiting:
             for _ in self._encode_in_pieces(self._encoder, chunk):
                 await yield_to_loop()
+        result = self.finish(last)
+        assert result is not None, "the types were asked for"
+        return result
 
     def finish(self, last: PGresult) -> port.Result | None:
         """Return the result, once the engine is done; None where `learn` must be called first. `last` closes the
         result."""
+        if not last.nfields and last.status != _TUPLES:
+            bare = port.Result(b"[]", b"[]", b"[]", count_affected_rows(last))
+            bare.tag = last.command_status or b""
+            return bare
         if self._encoding is not None:
             return None
         if self._failure is not None:
@@ -259,13 +265,6 @@ async def learn_types(encoders: EncoderCache, member: Member, oids: Sequence[int
     check(results)
     types.add(read_types(read_text_rows(results[0])), missing)
     types.add({}, types.find_missing(oids))  # what is further away than that stays unknown
-
-
-def make_bare_result(last: PGresult) -> port.Result:
-    """Return the result of a statement that gives no rows."""
-    result = port.Result(b"[]", b"[]", b"[]", count_affected_rows(last))
-    result.tag = last.command_status or b""
-    return result
 
 
 def join_results(results: Sequence[port.Result]) -> port.Result:

@@ -18,15 +18,11 @@ class Stocks:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._share = bytes_max // _SHARE
-        self._used = 0
+        self.used = 0
         self._of_database: dict[str, int] = {}
         self._large: dict[Stock, None] = {}
         """Those that hold more than a little, in the order in which they came to it."""
         self._waiting: dict[Stock, None] = {}
-
-    @property
-    def used(self) -> int:
-        return self._used
 
     def open(self, database: str, on_room: Callable[[], None]) -> "Stock":
         return Stock(self, database, on_room)
@@ -34,7 +30,7 @@ class Stocks:
     def count(self, stock: "Stock", size: int) -> None:
         more = size - stock.size
         stock.size = size
-        self._used += more
+        self.used += more
         self._of_database[stock.database] = self._of_database.get(stock.database, 0) + more
         if size:
             self._large.setdefault(stock)
@@ -49,7 +45,7 @@ class Stocks:
     def has_room(self, stock: "Stock") -> bool:
         if next(iter(self._large), stock) is stock:
             return True
-        return self._used <= self._bytes_max and self._of_database[stock.database] <= self._share
+        return self.used <= self._bytes_max and self._of_database[stock.database] <= self._share
 
     def wait(self, stock: "Stock") -> None:
         self._waiting.setdefault(stock)

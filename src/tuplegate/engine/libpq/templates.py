@@ -61,8 +61,6 @@ _INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
 class Template:
     """A statement with placeholders for its literals. `types` are the engine's numbers; 0 where it is to infer one."""
 
-    __slots__ = ("text", "types", "values")
-
     def __init__(self, text: str, types: tuple[int, ...], values: list[bytes | None]) -> None:
         self.text = text
         self.types = types
@@ -75,8 +73,6 @@ class Place:
     The column is known by its name, or by its number where a list of VALUES names none.
     """
 
-    __slots__ = ("column", "index", "number", "stored")
-
     def __init__(self, number: int, column: str, index: int, stored: bool) -> None:
         self.number = number
         self.column = column
@@ -86,8 +82,6 @@ class Place:
 
 class Form:
     """A statement of one of the simple forms, as far as its placeholders go. `table` is as it was written."""
-
-    __slots__ = ("places", "table")
 
     def __init__(self, table: str, places: list[Place]) -> None:
         self.table = table

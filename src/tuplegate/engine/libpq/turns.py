@@ -18,6 +18,7 @@ _HOT, _COOL, _COLD = 0.35, 0.05, 0.001
 _AT_ONCE: Final = 3
 _PAUSE_BASE_S: Final = 0.001
 _PAUSE_MAX_S: Final = 0.1
+_TURN_S: Final = 0.1
 
 
 def choose_pause_s(attempt: int) -> float:
@@ -28,6 +29,11 @@ def choose_pause_s(attempt: int) -> float:
         return 0.0
     longest = min(_PAUSE_MAX_S, _PAUSE_BASE_S * 2 ** (attempt - _AT_ONCE))
     return random.uniform(0, longest)  # noqa: S311 - jitter
+
+
+def choose_turn_s() -> float:
+    """Return how long to wait for a turn at most."""
+    return random.uniform(_TURN_S / 2, _TURN_S)  # noqa: S311 - jitter
 
 
 class Turns:

@@ -15,56 +15,44 @@ class Databases(Protocol):
 
     def furnishing_of(self, name: str) -> str:
         """Return a text that stands for the service's own objects in the database, as this version makes them."""
-        ...
 
     async def create(self, name: str, *, for_copy: bool = False) -> None:
         """Make the database. `for_copy` leaves out what a copy brings with it."""
-        ...
 
     async def copy(self, source: str, name: str) -> None:
         """Make a copy of a database. Raises EngineBusy where the source stays in use for too long."""
-        ...
 
     async def silence(self, name: str) -> None:
         """End every statement of the tenant's and let none begin: from now on nothing is committed there."""
-        ...
 
     async def open(self, name: str) -> None:
         """Let the tenant in again."""
-        ...
 
     async def keep_outcomes(self, source: str, name: str) -> None:
         """Copy what is known of the transactions of one database to another."""
-        ...
 
     async def drop(self, name: str) -> None: ...
 
     async def drop_left_roles(self) -> None:
         """Remove the roles of dropped databases that could not be removed with them."""
-        ...
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Return the bytes on disk of those databases that can be measured."""
-        ...
 
     async def stop_following(self, name: str, *, dumped: bool) -> None:
         """Remove what `follow` and `take_over` made for a database that is in place, as a source or as a copy.
 
         `dumped` says that a dump of it may be running. May be repeated.
         """
-        ...
 
     async def let_end(self, name: str, seconds: float) -> None:
         """Wait until nobody uses the database, at most for so long. Its users were asked to let go."""
-        ...
 
     async def check_silent(self, name: str) -> None:
         """Raise EngineBusy where the tenant could still commit something in a database that was silenced."""
-        ...
 
     async def analyze(self, name: str) -> None:
         """Let the engine learn what is in a database that was filled all at once."""
-        ...
 
 
 class EngineDatabases(Databases, Protocol):
@@ -76,18 +64,15 @@ class EngineDatabases(Databases, Protocol):
         This includes the records of its transactions. Raises NotSupported where this engine cannot hold the same, and
         MoveFailed where not everything was brought over.
         """
-        ...
 
     def follow(self, other: "EngineDatabases", source: str, name: str) -> AbstractAsyncContextManager["Following"]:
         """Bring over a source that is in use. The block is entered when everything of one moment is here.
 
         Raises NotSupported where that cannot be done with the source, and MoveFailed.
         """
-        ...
 
     async def forget_source(self, source: str) -> None:
         """Remove what `take_over` made here for the time that it takes."""
-        ...
 
     async def load(self) -> Load: ...
 
@@ -97,15 +82,12 @@ class AllDatabases(Databases, Protocol):
 
     def on(self, engine: str) -> EngineDatabases:
         """Return the databases of one engine. Raises EngineUnavailable where the service knows none of that name."""
-        ...
 
     def keep_up(self, source: str, name: str) -> AbstractAsyncContextManager["Following"]:
         """Follow a source that is in use: see `follow`."""
-        ...
 
     async def bring(self, source: str, name: str) -> None:
         """Bring everything in `source`, which is silent, into `name` on another engine: see `take_over`."""
-        ...
 
 
 class Following(Protocol):
@@ -113,8 +95,6 @@ class Following(Protocol):
 
     async def catch_up(self) -> int:
         """Bring what was committed since the last time; return the number of changes."""
-        ...
 
     async def finish(self) -> None:
         """Bring the rest from the silent source. Raises MoveFailed where the copy has come to differ."""
-        ...

@@ -8,7 +8,6 @@ from typing import Protocol
 from tuplegate.engine.port.open_transactions import OpenTransaction
 from tuplegate.engine.port.reports import Durability, EngineHealth, Headroom, Measured, Weakness
 from tuplegate.engine.port.results import RowStream, SessionResult, Tables
-from tuplegate.engine.port.shapes import Shape
 from tuplegate.engine.port.transactions import (
     KeptAnswers,
     Outcome,
@@ -40,7 +39,6 @@ class EngineSession(Protocol):
 
     async def run(self, sql: str, *params: str | None) -> SessionResult:
         """Run one statement as it stands. Raises TimedOut once the session's time is over."""
-        ...
 
 
 class Snapshots(Protocol):
@@ -52,24 +50,19 @@ class Snapshots(Protocol):
 
     def check(self, position: bytes) -> None:
         """Raise BadPosition where the text is no position."""
-        ...
 
     def asked_of(self, engine: "Engine") -> "Snapshots":
         """Return reads that check positions as these do, and that `engine` answers, without replicas."""
-        ...
 
-    async def query(
-        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds, after: bytes | None
-    ) -> Result: ...
+    async def query(self, target: Target, statement: Statement, bounds: Bounds, after: bytes | None) -> Result: ...
 
     async def transaction(
-        self, target: Target, statements: list[Statement], shape: Shape, bounds: Bounds, after: bytes | None
+        self, target: Target, statements: list[Statement], bounds: Bounds, after: bytes | None
     ) -> TransactionResult:
         """Run a read-only transaction."""
-        ...
 
     def stream(
-        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds, after: bytes | None
+        self, target: Target, statement: Statement, bounds: Bounds, after: bytes | None
     ) -> AbstractAsyncContextManager[RowStream]: ...
 
 
@@ -79,7 +72,6 @@ class Engine(Protocol):
     @property
     def weaknesses(self) -> tuple[Weakness, ...]:
         """Return what was found open to tenants when the service started."""
-        ...
 
     @property
     def snapshots(self) -> Snapshots: ...
@@ -87,63 +79,51 @@ class Engine(Protocol):
     @property
     def tells_positions(self) -> bool:
         """Return whether there are replicas, and so answers need positions."""
-        ...
 
     async def position(self) -> bytes:
         """Return a position behind everything answered so far; where the engine tells none, one no replica reaches."""
-        ...
 
-    async def query(self, target: Target, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
+    async def query(self, target: Target, statement: Statement, bounds: Bounds) -> Result: ...
 
     async def transaction(
         self,
         target: Target,
         statements: list[Statement],
-        shape: Shape,
         bounds: Bounds,
         *,
-        read_only: bool,
-        promise: Promise | None,
+        read_only: bool = False,
+        promise: Promise | None = None,
     ) -> TransactionResult:
         """Run all statements or none. A failure carries the index of the statement that failed."""
-        ...
 
     async def begin(self, target: Target, id: str, timeout_ms: int, *, read_only: bool) -> OpenTransaction:
         """Begin a transaction that stays open. If it commits anything, `abort_id` finds that out by its id.
 
         Raises EngineBusy where as many are open as may be. `timeout_ms` is how long it may wait for a connection.
         """
-        ...
 
     async def begin_id(self, database: str, id: str) -> bool:
         """Take an id that a client chose; return False where it was used before."""
-        ...
 
     async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> Outcome:
         """Make the id aborted for good, unless it is committed; return its final state."""
-        ...
 
     async def find_id(self, database: str, id: str) -> Outcome | None:
         """Return the state of an id that a client chose, or None where it was never seen."""
-        ...
 
     async def find_kept(self, database: str, route: str, key: str) -> KeptAnswers: ...
 
     def pause(self, databases: frozenset[str]) -> None:
         """Let go of these databases and of no others: requests for them wait, or are refused as busy."""
-        ...
 
     def bound_size(self, database: str, bytes_max: int | None) -> None:
         """Refuse what takes more room once the database is larger than this; None allows any size."""
-        ...
 
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         """Hold a name for this installation until the block is left. Gives False where somebody else holds it."""
-        ...
 
     def hold_in(self, database: str, lock: Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         """Do the same with a lock of a database, on the engine that the database is on."""
-        ...
 
     async def outcome(self, target: Target, number: int, mark: str = "", history: int = 0) -> Outcome | None:
         """Return what became of the transaction, or None where the engine does not know it any more. Raises
@@ -152,25 +132,21 @@ class Engine(Protocol):
         `mark` and `history` came with its result. A client learns the number of a committed transaction, or of one
         that is decided, so a number that another engine has given is that of a committed one.
         """
-        ...
 
     async def outcome_of_lost(self, target: Target, ticket: Ticket, mark: str = "") -> Outcome:
         """Do the same by the ticket that an OutcomeUnknown came with."""
-        ...
 
     def stream(
-        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds
+        self, target: Target, statement: Statement, bounds: Bounds
     ) -> AbstractAsyncContextManager[RowStream]: ...
 
     async def health(self) -> EngineHealth: ...
 
     async def tables(self, target: Target, bounds: Bounds) -> Tables:
         """Return the relations that the target's role may see."""
-        ...
 
     def session(self, target: Target, timeout_ms: int) -> AbstractAsyncContextManager[EngineSession]:
         """Open a connection of the target's role. Leaving the block closes it and rolls back what is not committed."""
-        ...
 
     def wire(
         self, target: Target, settings: dict[str, str], application: str, timeout_ms: int
@@ -180,14 +156,12 @@ class Engine(Protocol):
         `settings` are the client's own, `application` the name that it gives itself. Raises StatementFailed where the
         engine refuses them, EngineBusy where there are as many as may be, and NotSupported.
         """
-        ...
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         """Make a new, empty schema that the database's writing role owns, and give its name.
 
         Leaving the block drops it with everything in it. Where the worker dies first, the next one does.
         """
-        ...
 
     def dump(
         self, database: str, timeout_s: float, organization: str | None = None
@@ -199,7 +173,6 @@ class Engine(Protocol):
         The block is entered when the first bytes are there, so most failures come before any. A dump that ends early
         raises: what was read so far is no file. Raises NotSupported, AlreadyRunning, EngineBusy, DumpFailed.
         """
-        ...
 
     async def durability(self, target: Target) -> Durability: ...
 
@@ -209,7 +182,6 @@ class Engine(Protocol):
 
     def stop_running(self) -> None:
         """Cancel what runs, but nothing that is being committed."""
-        ...
 
 
 class OpenEngine(Engine, Protocol):
@@ -217,4 +189,3 @@ class OpenEngine(Engine, Protocol):
 
     def let_go(self, database: str) -> None:
         """Turn away who waits for the database: it has moved to another engine."""
-        ...

@@ -23,12 +23,10 @@ class MetadataSession(Protocol):
 
     async def run_atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[Row]:
         """Run all statements in one transaction; return the rows of the last."""
-        ...
 
     async def change_definitions(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
         """Run statements that change definitions: in one transaction where the engine can, and otherwise one after the
         other. Each may be repeated."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,6 @@ class ServiceLogin(Protocol):
 
     async def find_sorting(self) -> str:
         """Return how the databases of the engine sort texts, in the engine's words."""
-        ...
 
 
 class EngineOwner(Protocol):
@@ -67,29 +64,24 @@ class EngineOwner(Protocol):
     @property
     def place(self) -> str:
         """Return the engine's address, for people."""
-        ...
 
     async def examine(self, connections: int) -> Examined:
         """Find out what the engine can do; the service wants so many connections.
 
         Raises EngineRefused where that is not enough.
         """
-        ...
 
     def metadata(self, *, locked: bool = False) -> AbstractAsyncContextManager[MetadataSession]:
         """Open the metadata database. `locked` keeps other service processes from preparing meanwhile."""
-        ...
 
     def prepare(self) -> AbstractAsyncContextManager["Preparation"]:
         """Make the metadata database and lock it: one service process at a time prepares an engine.
 
         Raises EngineRefused where the owner has too few rights to what is there.
         """
-        ...
 
     def login(self, secret: bytes) -> ServiceLogin:
         """Return the login of an engine that `prepare` has made ready, or will."""
-        ...
 
 
 class Preparation(Protocol):
@@ -103,14 +95,12 @@ class Preparation(Protocol):
 
         `is_used` says that databases live on the engine of that name. Raises EngineRefused.
         """
-        ...
 
     async def make_ready(self, secret: bytes, sorting: str | None = None) -> "ReadyEngine":
         """Make what the service's own role needs, and try its login.
 
         New databases sort texts by `sorting` where the engine can. Raises EngineRefused.
         """
-        ...
 
 
 class ReadyEngine(Protocol):
@@ -125,26 +115,21 @@ class ReadyEngine(Protocol):
     @property
     def furnishing(self) -> str:
         """Return a text that stands for the service's own objects in a database, as this version makes them."""
-        ...
 
     async def refurnish(self, database: str) -> None:
         """Bring a database that another version has made up to date. Raises StatementFailed."""
-        ...
 
     async def check_login(self, database: str) -> None:
         """Log in as the roles of a tenant's database. Raises EngineRefused where the engine does not let them in."""
-        ...
 
     async def find_weaknesses(self, database: str | None) -> tuple[Weakness, ...]:
         """Return what a tenant of the database reaches that it should not. Raises EngineRefused.
 
         Without a database to try it in, return everything that the preparation may have left open.
         """
-        ...
 
     async def note_identity(self, installation: str, name: str) -> None:
         """Note on an engine beside the first that this version has prepared it."""
-        ...
 
 
 class ReachedEngine(Protocol):
@@ -156,4 +141,3 @@ class ReachedEngine(Protocol):
 
     def open(self, installation: str, secret: bytes) -> AbstractAsyncContextManager[OpenEngine]:
         """Open the engine. Raises EngineUnavailable where it is not there, or not prepared by this version."""
-        ...

@@ -8,7 +8,6 @@ from typing import Protocol
 import msgspec
 
 from tuplegate.engine.port.results import RowStream
-from tuplegate.engine.port.shapes import Shape
 from tuplegate.engine.port.transactions import Outcome, TransactionResult
 from tuplegate.engine.port.work import Bounds, Result, Statement
 
@@ -45,37 +44,28 @@ class OpenTransaction(Protocol):
     @property
     def is_busy(self) -> bool:
         """Return whether a statement has not ended yet, also one whose client has left."""
-        ...
 
     @property
     def over(self) -> EndReason | Outcome | None:
         """Return what became of it, once it is over: COMMITTED, IN_PROGRESS where that is unknown, or the reason for
         the rollback."""
-        ...
 
-    async def query(self, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
+    async def query(self, statement: Statement, bounds: Bounds) -> Result: ...
 
-    async def query_each(
-        self, statement: Statement, lists: list[list[msgspec.Raw]], shape: Shape, bounds: Bounds
-    ) -> Result:
+    async def query_each(self, statement: Statement, lists: list[list[msgspec.Raw]], bounds: Bounds) -> Result:
         """Run a statement once with each list of parameters. The result has the rows of all, one after the other, and
         the sum of the affected rows. A failure tells at which list it happened."""
-        ...
 
-    def stream(self, statement: Statement, shape: Shape, bounds: Bounds) -> AbstractAsyncContextManager[RowStream]:
+    def stream(self, statement: Statement, bounds: Bounds) -> AbstractAsyncContextManager[RowStream]:
         """Run a statement and give its rows as they come. Leaving the block early cancels the statement."""
-        ...
 
-    async def commit(self, last: Statement | None, shape: Shape, bounds: Bounds) -> TransactionResult:
+    async def commit(self, last: Statement | None, bounds: Bounds) -> TransactionResult:
         """Run one more statement, if there is one, and commit. The transaction is over afterwards in any case."""
-        ...
 
     async def roll_back(self) -> None: ...
 
     def cancel(self) -> None:
         """Cancel the statement that runs, if one does."""
-        ...
 
     def abort(self, reason: EndReason) -> None:
         """Roll it back, whatever it does just now, unless it is being committed."""
-        ...

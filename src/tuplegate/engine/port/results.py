@@ -34,7 +34,6 @@ class RowStream(Protocol):
 
     def lines(self) -> AsyncGenerator[bytes, None]:
         """Yield blocks of rows, one row of JSON a line. The generator ends after the commit."""
-        ...
 
 
 class SessionResult(msgspec.Struct, frozen=True):

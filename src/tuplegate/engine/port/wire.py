@@ -28,11 +28,9 @@ class WireSession(Protocol):
 
     async def read(self) -> bytes:
         """Return what the engine has sent; nothing when it has closed the connection."""
-        ...
 
     async def write(self, data: bytes) -> None:
         """Send bytes to the engine. Waits while it does not take them."""
-        ...
 
     async def admit(self, begins: int) -> None:
         """To be called before a statement is written, which begins so many transactions at most.
@@ -40,24 +38,18 @@ class WireSession(Protocol):
         Raises StatementFailed, EngineBusy or EngineUnavailable where it may not run: a transaction that is open must
         fail, then.
         """
-        ...
 
     def count_begun(self, begins: int) -> None:
         """Note that so many transactions may begin beside those of the client's statements."""
-        ...
 
     def note(self, state: WireState) -> None:
         """Note what the engine does from now on."""
-        ...
 
     def note_listening(self, listens: bool) -> None:
         """Note whether the session may listen to notifications from now on."""
-        ...
 
     def explain(self, sqlstate: str) -> StatementFailed | None:
         """Return why the service has ended what ran, or the connection; None where it was somebody else."""
-        ...
 
     async def cancel(self) -> None:
         """Cancel what runs, for the client."""
-        ...

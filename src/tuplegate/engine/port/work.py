@@ -4,11 +4,14 @@ They are plain classes because compiled code reads those fastest.
 """
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from tuplegate.engine.port.shapes import Shape
 from tuplegate.protocol.answers import Notice
+
+_PLAIN: Final = Shape()
 
 
 class Access(StrEnum):
@@ -24,8 +27,6 @@ class Target:
     `as_writer` means that the connection logs in as the role that may write. `on_replica` means that a replica
     answers, where nothing can be written.
     """
-
-    __slots__ = ("access", "as_writer", "database", "id", "may_write", "on_replica")
 
     def __init__(self, database: str, access: Access, id: str = "") -> None:
         self.database = database
@@ -51,11 +52,8 @@ class Statement:
     """One statement. `keyword` is its first word in lower case; `params` are JSON texts.
 
     Where it `is_untyped`, its parameters are written without a look at the placeholders: a string as it is, an array as
-    one of the engine's, and anything else as its JSON text. `shape` is that of its rows in a transaction, where it is
-    not the transaction's.
+    one of the engine's, and anything else as its JSON text.
     """
-
-    __slots__ = ("is_untyped", "keyword", "params", "shape", "sql")
 
     def __init__(
         self,
@@ -63,7 +61,7 @@ class Statement:
         keyword: str,
         params: list[msgspec.Raw] | None = None,
         is_untyped: bool = False,
-        shape: Shape | None = None,
+        shape: Shape = _PLAIN,
     ) -> None:
         self.sql = sql
         self.keyword = keyword
@@ -74,8 +72,6 @@ class Statement:
 
 class Bounds:
     """The limits of one statement. Rows and bytes beyond their limit are cut off, never refused."""
-
-    __slots__ = ("bytes_max", "rows_max", "timeout_ms")
 
     def __init__(self, timeout_ms: int, rows_max: int | None, bytes_max: int) -> None:
         self.timeout_ms = timeout_ms
@@ -89,21 +85,6 @@ class Result:
     `reached` is a position of the engine that is behind everything the statement has read and written, where the
     engine tells positions. `tag` is what the engine calls the work done: a command, and for some the number of rows.
     """
-
-    __slots__ = (
-        "affected_rows",
-        "attempts",
-        "columns",
-        "exec_us",
-        "notices",
-        "on_replica",
-        "reached",
-        "row_count",
-        "rows",
-        "tag",
-        "truncated",
-        "types",
-    )
 
     def __init__(
         self, columns: bytes, types: bytes, rows: bytes, affected_rows: int, row_count: int = 0, truncated: bool = False

@@ -26,8 +26,6 @@ _GONE_PAUSE_MAX_S: Final = 1.0
 class HeldCounts:
     """How many connections open transactions keep: `total` of all pools, and those of each database."""
 
-    __slots__ = ("_by_database", "total")
-
     def __init__(self) -> None:
         self.total = 0
         self._by_database: dict[str, int] = {}

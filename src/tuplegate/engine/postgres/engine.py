@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
+from math import inf
 
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.measures import Measures
+from tuplegate.engine.libpq.measures import Measures, collect_counts
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.own.probes import Probed, probe_all
 from tuplegate.engine.postgres.own.settings import EngineSettings
@@ -16,7 +17,6 @@ from tuplegate.engine.postgres.own.vacuum_pace import keep_pace
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
 from tuplegate.engine.postgres.query.attempts import Requests
-from tuplegate.engine.postgres.query.measures import collect_counts
 from tuplegate.engine.postgres.query.session import SessionRun
 from tuplegate.engine.postgres.query.sessions import borrow_session, open_session
 from tuplegate.engine.postgres.query.stream import Stream, open_stream
@@ -210,17 +210,12 @@ class PostgresEngine:
             return await self._recovery.outcome_of_former(ticket)
         return await self._recovery.outcome_of_lost(target.database, ticket)
 
-    def stream(
-        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
-    ) -> AbstractAsyncContextManager[port.RowStream]:
-        return self._stream(target, statement, shape, bounds)
-
     @asynccontextmanager
-    async def _stream(
-        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    async def stream(
+        self, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
         pool = self._pools.find_pool(target)
-        run = StreamRun(pool, target, statement, shape, bounds)
+        run = StreamRun(pool, target, statement, bounds)
         run.check_start()
         run.begin(await self._requests.take(pool, self._time() + bounds.timeout_ms / 1000))
         self._running.enter(run, self._time())
@@ -321,8 +316,12 @@ class PostgresEngine:
         events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
         events |= {f"snapshot_reads_total {where}": count for where, count in self.snapshots.counts.items()}
         kinds = (self._requests.queries, self._requests.transactions, self._streams)
-        pools, most = self._pools, self._settings.connections_max
-        found = collect_counts(kinds, events, pools.all(), most, pools.stubborn.stuck, self.serializable_headroom())
+        found = collect_counts(kinds, events, self._pools.all(), self._settings.connections_max)
+        found.gauges["engine_processes_stuck"] = self._pools.stubborn.stuck
+        headroom = self.serializable_headroom()
+        found.gauges["serializable_slots"] = headroom.slots
+        found.gauges["serializable_safe_seconds"] = inf if headroom.safe_seconds is None else headroom.safe_seconds
+        found.gauges["serializable_guarded"] = int(headroom.guarded)
         if (disk := self._watch.disk) is not None:
             found.gauges["disk_free_bytes"] = max(0, disk.free)
             found.gauges["disk_short"] = int(disk.shortage > 0)

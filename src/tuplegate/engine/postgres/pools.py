@@ -8,8 +8,7 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, Meter
-from tuplegate.engine.libpq.database_secrets import database_secret
-from tuplegate.engine.libpq.logins import add_settings, as_tenant, name_role
+from tuplegate.engine.libpq.logins import add_settings, as_tenant, database_secret, name_role
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.libpq.types import TypeRegistry

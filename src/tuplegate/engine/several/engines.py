@@ -203,35 +203,26 @@ class SeveralEngines:
     async def position(self) -> bytes:
         return await self._first.up.position()
 
-    async def query(
-        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
-    ) -> port.Result:
-        place = self._of.get(target.database)
-        if place is not None and place.engine is not None:
-            try:
-                return await place.engine.query(target, statement, shape, bounds)
-            except (port.EngineUnavailable, port.EngineBusy) as failure:
-                target = _rename(target, await self._find_successor(target.database, place, failure))
+    async def query(self, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> port.Result:
         return await self._ask(
-            target.database, lambda engine, name: engine.query(_rename(target, name), statement, shape, bounds)
+            target.database, lambda engine, name: engine.query(_rename(target, name), statement, bounds)
         )
 
     async def transaction(
         self,
         target: port.Target,
         statements: list[port.Statement],
-        shape: port.Shape,
         bounds: port.Bounds,
         *,
-        read_only: bool,
-        promise: port.Promise | None,
+        read_only: bool = False,
+        promise: port.Promise | None = None,
     ) -> port.TransactionResult:
         async def run(engine: port.OpenEngine, name: str) -> port.TransactionResult:
             mark = mark_of(name)
             promised = None if promise is None else port.Promise(promise.id, _add_mark(promise.keep, mark))
             try:
                 done = await engine.transaction(
-                    _rename(target, name), statements, shape, bounds, read_only=read_only, promise=promised
+                    _rename(target, name), statements, bounds, read_only=read_only, promise=promised
                 )
             except port.OutcomeUnknown as unknown:
                 unknown.mark = mark
@@ -301,10 +292,10 @@ class SeveralEngines:
         return mark or port.FIRST_ENGINE
 
     def stream(
-        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+        self, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> AbstractAsyncContextManager[port.RowStream]:
         return self._enter(
-            target.database, lambda engine, name: engine.stream(_rename(target, name), statement, shape, bounds)
+            target.database, lambda engine, name: engine.stream(_rename(target, name), statement, bounds)
         )
 
     async def health(self) -> port.EngineHealth:

@@ -26,8 +26,6 @@ class NoAnswer(Exception):
 
 
 class _UntilClose(Body):
-    __slots__ = ()
-
     def read(self, buffer: Buffer) -> bytes:
         return buffer.take(buffer.size)
 

@@ -1,7 +1,6 @@
 """Runs a statement or a transaction until it is through: takes a connection, repeats what met a conflict, in turns."""
 
 import asyncio
-import random
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
@@ -10,12 +9,11 @@ from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.run import NodeLost, Run, Why
 from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.turns import choose_pause_s
+from tuplegate.engine.libpq.turns import choose_pause_s, choose_turn_s
 from tuplegate.metrics.cells import observe
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
-_TURN_S: Final = 0.1
 _LOSSES_MAX: Final = 5
 """How often a connection may be lost before its request is told so."""
 _LOSS_PAUSE_S: Final = 0.2
@@ -58,7 +56,7 @@ class Attempts:
         """Return the result, and how many attempts it took."""
         turns, attempt, turn, losses = run.pool.state.turns, 1, False, 0
         try:
-            turn = turns.hot and run.contends and await turns.wait(_turn_s())
+            turn = turns.hot and run.contends and await turns.wait(choose_turn_s())
             while True:
                 run.begin(run.pool.take() or await run.pool.wait(run.deadline))
                 self.running.add(run)
@@ -77,7 +75,7 @@ class Attempts:
                     if attempt >= self._attempts_max or self._time() + pause > run.deadline:
                         raise
                     measures.retries += 1
-                    turn = turn or await turns.wait(_turn_s())
+                    turn = turn or await turns.wait(choose_turn_s())
                     if pause:
                         await asyncio.sleep(pause)
                     attempt += 1
@@ -116,8 +114,3 @@ def _adapt(run: Repeatable[object], failure: port.StatementFailed) -> bool:
         return False
     run.describe = any(statement.params and not statement.is_untyped for statement in run.statements)
     return run.describe
-
-
-def _turn_s() -> float:
-    """Return how long to wait for a turn at most."""
-    return random.uniform(_TURN_S / 2, _TURN_S)  # noqa: S311 - jitter

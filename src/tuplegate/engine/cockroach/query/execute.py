@@ -7,22 +7,13 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit
-from tuplegate.engine.cockroach.query.params import write_values
-from tuplegate.engine.cockroach.query.results import explain_width, finish_result
-from tuplegate.engine.cockroach.query.rules import (
-    BEGIN_WRITING,
-    Kind,
-    changes_types,
-    check_room,
-    chunk_rows,
-    find_kind,
-    refuse_copy,
-)
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, NodeLost, Run
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connection import explain_width
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, read_text
+from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, read_text, refuse_copy
 from tuplegate.engine.libpq.rows import RowCollector
 
 
@@ -30,20 +21,13 @@ class Execution(Run):
     """One statement. `describe`: the types of its parameters are asked for first."""
 
     def __init__(
-        self,
-        pool: Pool,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        deadline: float,
+        self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds, deadline: float
     ) -> None:
         super().__init__(pool, target, bounds, deadline)
         self.statement = statement
-        self.shape = shape
         self.describe = False
         self.exec_us = 0
-        self._kind = find_kind(statement)
+        self._kind = rules.find_kind(statement)
 
     @property
     def statements(self) -> list[port.Statement]:
@@ -51,7 +35,7 @@ class Execution(Run):
 
     @property
     def contends(self) -> bool:
-        return self._kind is Kind.WRITES and self.target.may_write
+        return self._kind is rules.Kind.WRITES and self.target.may_write
 
     async def run(self) -> port.Result:
         """Make one attempt, and give the connection back in every case."""
@@ -61,11 +45,8 @@ class Execution(Run):
         leftovers = left.leftovers if left.plain else Leftovers.ANYTHING
         try:
             refuse_copy(statement)
-            check_room(pool.state.full_at, self.target, statement)
-            if self._kind is Kind.WRITES and self.target.may_write:
-                result = await self._run_in_block()
-            else:
-                result = await self._run_plainly()
+            rules.check_room(pool.state.full_at, self.target, statement)
+            result = await self._run_statement(in_block=self.contends)
         except port.StatementFailed as failure:
             refined = self._explain(refine(failure))
             if isinstance(refined, port.StatementFailed):
@@ -74,9 +55,9 @@ class Execution(Run):
             self._give_back(leftovers)
             raise refined from failure
         except RowsTooWide as wide:
-            raise explain_width(wide) from wide
+            raise explain_width() from wide
         except ConnectionLost as lost:
-            if self._kind is Kind.DEFINES and self.target.may_write:
+            if self._kind is rules.Kind.DEFINES and self.target.may_write:
                 raise port.OutcomeUnknown(UNKNOWN) from lost
             raise self.explain_harmless_loss() from lost
         except port.CopyRefused:
@@ -99,33 +80,29 @@ class Execution(Run):
 
     def _explain(self, failure: port.StatementFailed) -> port.EngineFailure:
         """Return the failure; where it does not say whether the statement was applied, an unknown outcome."""
-        definite = self._kind is not Kind.DEFINES or not self.target.may_write
+        definite = self._kind is not rules.Kind.DEFINES or not self.target.may_write
         if not definite and (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_node_failure(failure)):
             return port.OutcomeUnknown(UNKNOWN)
         if self.was_cancelled(failure):
             return self.explain_cancel(failure)
         return NodeLost(UNREACHED) if is_node_failure(failure) else failure
 
-    async def _run_plainly(self) -> port.Result:
-        values = await write_values(self, self.statement, describe=self.describe)
-        rows, results = await self._send([], values)
-        return await finish_result(self.member, rows, results[-1])
-
-    async def _run_in_block(self) -> port.Result:
-        values = await write_values(self, self.statement, describe=self.describe)
-        rows, results = await self._send([BEGIN_WRITING], values)
-        result = await finish_result(self.member, rows, results[-1])
-        self.check_ended()
-        await commit(self)
+    async def _run_statement(self, *, in_block: bool) -> port.Result:
+        values = await self.write_values(self.statement, describe=self.describe)
+        rows, results = await self._send([rules.BEGIN_WRITING] if in_block else [], values)
+        result = rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
+        if in_block:
+            self.check_ended()
+            await commit(self)
         return result
 
     async def _send(
         self, first: list[Command], values: list[bytes | None] | None
     ) -> tuple[RowCollector, list[PGresult]]:
-        rows = RowCollector(self.pool.state.encoders, self.member, self.shape, self.bounds)
+        rows = RowCollector(self.pool.state.encoders, self.member, self.statement.shape, self.bounds)
         sql = self.statement.sql
         types = self.pool.state.untold.of_each(sql, values)
-        statement = Command(sql.encode(), values or None, chunk_rows(self.statement, self.bounds), types=types)
+        statement = Command(sql.encode(), values or None, rules.chunk_rows(self.statement, self.bounds), types=types)
         answer = self.member.send([*first, statement], rows.take)
         self.member.flush()
         results = await answer
@@ -137,5 +114,5 @@ class Execution(Run):
             self.pool.abandon(self.member)
         else:
             self.pool.give_back(self.member, left)
-        if changes_types(self.statement):
+        if rules.changes_types(self.statement):
             self.pool.state.encoders.forget()

@@ -50,14 +50,6 @@ def changes_types(statement: port.Statement) -> bool:
     return statement.keyword not in _KEEP_TYPES
 
 
-def refuse_copy(statement: port.Statement) -> None:
-    """Refuse to copy from or to the client, whom nobody could pass the rows on to."""
-    if statement.keyword == "copy":
-        text = fold(statement.sql)
-        if "stdin" in text or "stdout" in text:
-            raise port.CopyRefused
-
-
 def check_room(full_at: int | None, target: port.Target, statement: port.Statement) -> None:
     """Raise where the database is full and the statement may need room."""
     if full_at is not None and target.may_write and statement.keyword not in _REMOVERS:

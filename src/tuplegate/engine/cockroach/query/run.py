@@ -7,6 +7,7 @@ from typing import Final
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import CANCELLED
 from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.libpq.parameters import write_params, write_texts
 from tuplegate.engine.libpq.pool import Member
 
 
@@ -73,6 +74,16 @@ class Run:
         """Raise where it was ended: what is sent from now on would not be cancelled any more."""
         if self.ended is not None:
             raise self.explain_end()
+
+    async def write_values(self, statement: port.Statement, *, describe: bool) -> list[bytes | None] | None:
+        """Write the parameters as text; the types of placeholders are asked for where that is wanted, or needed."""
+        state = self.pool.state
+        values = None if describe else write_texts(statement, state.encoders.types)
+        if values is None:
+            types = state.untold.of(statement.sql)
+            values = await write_params(state.encoders, self.member, statement, self, describe=describe, types=types)
+            self.check_ended()
+        return values
 
     def was_cancelled(self, failure: port.StatementFailed) -> bool:
         return self.ended is not None and failure.sqlstate == CANCELLED

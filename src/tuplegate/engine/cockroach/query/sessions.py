@@ -7,7 +7,7 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.run import UNREACHED, Run, Why
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted
+from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, make_command
 from tuplegate.engine.libpq.connection import read_text_rows
 from tuplegate.engine.libpq.failures import check
 
@@ -26,10 +26,9 @@ class SessionRun(Run):
 
     async def run(self, sql: str, *params: str | None) -> port.SessionResult:
         self.check_ended()
-        values = [None if param is None else param.encode() for param in params]
         self.under_way = True
         try:
-            results = await self.member.run(Command(sql.encode(), values or None))
+            results = await self.member.run(make_command(sql, params))
             self.under_way = False
             check(results)
         except ConnectionLost as lost:

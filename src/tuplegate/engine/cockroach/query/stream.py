@@ -15,19 +15,12 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit
-from tuplegate.engine.cockroach.query.rules import (
-    BEGIN_WRITING,
-    Kind,
-    changes_types,
-    check_room,
-    find_kind,
-    refuse_copy,
-)
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, Run, Why
-from tuplegate.engine.libpq.arriving_rows import ArrivingRows, LineWriter
+from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted
-from tuplegate.engine.libpq.leftovers import Leftovers
+from tuplegate.engine.libpq.leftovers import Leftovers, refuse_copy
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.row_encoder import RowEncoder
@@ -42,8 +35,8 @@ class StreamRun(Run):
     def __init__(self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> None:
         super().__init__(pool, target, bounds, float("inf"))
         self.statement = statement
-        self.kind = find_kind(statement)
-        self.in_block = self.kind is Kind.WRITES and target.may_write
+        self.kind = rules.find_kind(statement)
+        self.in_block = self.kind is rules.Kind.WRITES and target.may_write
         self.is_inside = False
         """It is part of a transaction that goes on after it."""
         self.elapsed_us = 0
@@ -55,7 +48,7 @@ class StreamRun(Run):
     @property
     def is_indefinite(self) -> bool:
         """Return whether it may have been applied although it was cancelled, or its connection lost."""
-        return self.kind is Kind.DEFINES and self.target.may_write and not self.is_inside
+        return self.kind is rules.Kind.DEFINES and self.target.may_write and not self.is_inside
 
     def __enter__(self) -> None:
         self._started = perf_counter_ns()
@@ -68,11 +61,11 @@ class StreamRun(Run):
 
 
 @asynccontextmanager
-async def open_stream(run: StreamRun, shape: port.Shape) -> AsyncIterator["Stream"]:
+async def open_stream(run: StreamRun) -> AsyncIterator["Stream"]:
     """Parse and describe the statement. The connection is given back when the block is left."""
     answered = False
     try:
-        stream = await prepare_stream(run, shape)
+        stream = await prepare_stream(run)
         yield stream
         answered = stream.finished
     except port.StatementFailed:
@@ -83,19 +76,19 @@ async def open_stream(run: StreamRun, shape: port.Shape) -> AsyncIterator["Strea
             run.pool.give_back(run.member, Leftovers.ANYTHING)
         else:
             run.give_up()
-        if changes_types(run.statement):
+        if rules.changes_types(run.statement):
             run.pool.state.encoders.forget()
 
 
-async def prepare_stream(run: StreamRun, shape: port.Shape) -> "Stream":
+async def prepare_stream(run: StreamRun) -> "Stream":
     """Parse and describe the statement."""
     encoders, member, statement = run.pool.state.encoders, run.member, run.statement
     try:
         with run:
-            check_room(run.pool.state.full_at, run.target, statement)
+            rules.check_room(run.pool.state.full_at, run.target, statement)
             refuse_copy(statement)
             params, described = await _describe(run)
-            encoder = await find_encoder(encoders, member, described, shape)
+            encoder = await find_encoder(encoders, member, described, statement.shape)
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
     except port.StatementFailed as exc:
@@ -121,33 +114,18 @@ async def _describe(run: StreamRun) -> tuple[list[bytes | None] | None, PGresult
                 raise
 
 
-class Stream:
+class Stream(StreamedRows):
     """Fills the port's `RowStream`."""
 
-    reached: bytes | None = None
-    on_replica = False
-
     def __init__(self, run: StreamRun, params: list[bytes | None] | None, encoder: RowEncoder) -> None:
-        self.columns = encoder.columns
-        self.types = encoder.types
-        self.notices: list[port.Notice] = []
-        self.finished = False
+        super().__init__(encoder, run.bounds.rows_max)
         self._run = run
         self._params = params
         self._arriving = ArrivingRows(run.member)
-        self._writer = LineWriter(encoder, run.bounds.rows_max)
-
-    @property
-    def row_count(self) -> int:
-        return self._writer.row_count
 
     @property
     def affected_rows(self) -> int:
         return self._arriving.affected_rows
-
-    @property
-    def truncated(self) -> bool:
-        return self._writer.truncated
 
     @property
     def exec_us(self) -> int:
@@ -181,10 +159,10 @@ class Stream:
 
     async def _blocks(self) -> AsyncIterator[bytes]:
         run = self._run
-        rows_at_once = 1 if run.kind is Kind.WRITES else _CHUNK_ROWS
+        rows_at_once = 1 if run.kind is rules.Kind.WRITES else _CHUNK_ROWS
         types = run.pool.state.untold.of_each(run.statement.sql, self._params)
         statement = Command(run.statement.sql.encode(), self._params, rows_at_once, types=types)
-        commands = [BEGIN_WRITING, statement] if run.in_block else [statement]
+        commands = [rules.BEGIN_WRITING, statement] if run.in_block else [statement]
         async for chunks in self._arriving.read(commands, run):
             if block := b"".join([await self._writer.write(chunk) for chunk in chunks]):
                 yield block

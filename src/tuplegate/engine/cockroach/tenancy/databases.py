@@ -15,8 +15,7 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.transaction import records
 from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.database_secrets import database_secret
-from tuplegate.engine.libpq.logins import as_tenant, derive_password, name_role
+from tuplegate.engine.libpq.logins import as_tenant, database_secret, derive_password, name_role
 from tuplegate.engine.libpq.quoting import quote, quote_text
 
 _SILENCE_S: Final = 15.0

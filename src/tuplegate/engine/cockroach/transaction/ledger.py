@@ -10,7 +10,7 @@ from tuplegate.engine.cockroach.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.failures import DUPLICATE
 from tuplegate.engine.cockroach.own.locks import Locks
 from tuplegate.engine.cockroach.transaction.records import EXPIRE, Records, number_of
-from tuplegate.engine.libpq.database_secrets import database_secret
+from tuplegate.engine.libpq.logins import database_secret
 
 _SESSIONS_MAX: Final = 8
 """Databases that a connection of the service's own is kept open to."""

@@ -15,26 +15,16 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import ROLLBACK
 from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
-from tuplegate.engine.cockroach.query.params import write_values
-from tuplegate.engine.cockroach.query.results import explain_width, finish_result
-from tuplegate.engine.cockroach.query.rules import (
-    BEGIN_READING,
-    BEGIN_WRITING,
-    Kind,
-    changes_types,
-    check_room,
-    chunk_rows,
-    find_kind,
-    refuse_copy,
-)
+from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.run import Run, Why
 from tuplegate.engine.cockroach.query.stream import Stream, StreamRun, prepare_stream
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import number_of
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connection import explain_width
 from tuplegate.engine.libpq.failures import check, find_error, to_failure
-from tuplegate.engine.libpq.leftovers import Leftovers
+from tuplegate.engine.libpq.leftovers import Leftovers, refuse_copy
 from tuplegate.engine.libpq.parameters import write_all_params
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, join_results
@@ -87,20 +77,20 @@ class OpenTransaction(Run):
 
     # -- statements ---------------------------------------------------------------------------------------------
 
-    async def query(self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds) -> port.Result:
+    async def query(self, statement: port.Statement, bounds: port.Bounds) -> port.Result:
         started = self._start(bounds)
         try:
-            result = await self._run_statement(statement, shape, bounds)
+            result = await self._run_statement(statement, bounds)
         except BaseException as exc:
             raise await self._see_failure(exc, started) from exc
         return await self._see_done(result, started)
 
     async def query_each(
-        self, statement: port.Statement, lists: list[list[msgspec.Raw]], shape: port.Shape, bounds: port.Bounds
+        self, statement: port.Statement, lists: list[list[msgspec.Raw]], bounds: port.Bounds
     ) -> port.Result:
         started = self._start(bounds)
         try:
-            results = await self._run_each(statement, lists, shape, bounds)
+            results = await self._run_each(statement, lists, bounds)
         except BaseException as exc:
             index = exc.statement if isinstance(exc, port.StatementFailed) else None
             failure = await self._see_failure(exc, started)
@@ -110,16 +100,14 @@ class OpenTransaction(Run):
         return await self._see_done(join_results(results), started)
 
     @asynccontextmanager
-    async def stream(
-        self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
-    ) -> AsyncIterator[port.RowStream]:
+    async def stream(self, statement: port.Statement, bounds: port.Bounds) -> AsyncIterator[port.RowStream]:
         started = self._start(bounds)
         self.close()  # the reader's time does not count
         run = _InsideRun(self, statement, bounds)
         stream: Stream | None = None
         try:
             await self._open_block(statement)
-            stream = await prepare_stream(run, shape)
+            stream = await prepare_stream(run)
             yield stream
         except BaseException as exc:
             if stream is None or stream.finished or isinstance(exc, port.EngineFailure):
@@ -140,47 +128,50 @@ class OpenTransaction(Run):
         self.is_busy = False
         await self._see_through_wishes()
 
-    async def _run_statement(self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds) -> port.Result:
+    async def _run_statement(self, statement: port.Statement, bounds: port.Bounds) -> port.Result:
         await self._open_block(statement)
         state = self.pool.state
         describe = any(bytes(param)[:1] == b'"' for param in statement.params or ())
         while True:
             try:
-                values = await write_values(self, statement, describe=describe)
+                values = await self.write_values(statement, describe=describe)
                 break
             except port.StatementFailed as failure:
                 if self.is_failed or not state.untold.learn(statement.sql, failure):
                     raise
-        rows = RowCollector(state.encoders, self.member, shape, bounds)
+        rows = RowCollector(state.encoders, self.member, statement.shape, bounds)
         types = state.untold.of_each(statement.sql, values)
-        command = Command(statement.sql.encode(), values or None, chunk_rows(statement, bounds), types=types)
+        command = Command(statement.sql.encode(), values or None, rules.chunk_rows(statement, bounds), types=types)
         results = await self._send([command], lambda chunk, _: rows.take(chunk))
         self.check_ended()
-        return await finish_result(self.member, rows, results[0])
+        return rows.finish(results[0]) or await rows.learn(self.member, results[0])
 
     async def _run_each(
-        self, statement: port.Statement, lists: list[list[msgspec.Raw]], shape: port.Shape, bounds: port.Bounds
+        self, statement: port.Statement, lists: list[list[msgspec.Raw]], bounds: port.Bounds
     ) -> list[port.Result]:
         await self._open_block(statement)
         encoders = self.pool.state.encoders
         written = await write_all_params(encoders, self.member, statement.sql, lists, self)
         self.check_ended()
         budget, sql = Budget(bounds.bytes_max), statement.sql.encode()
-        collectors = [RowCollector(encoders, self.member, shape, bounds, budget=budget) for _ in written]
-        commands = [Command(sql, values, chunk_rows(statement, bounds)) for values in written]
+        collectors = [RowCollector(encoders, self.member, statement.shape, bounds, budget=budget) for _ in written]
+        commands = [Command(sql, values, rules.chunk_rows(statement, bounds)) for values in written]
         results = await self._send(commands, lambda chunk, number: collectors[number].take(chunk))
-        return [await finish_result(self.member, rows, last) for rows, last in zip(collectors, results, strict=True)]
+        each = zip(collectors, results, strict=True)
+        return [rows.finish(last) or await rows.learn(self.member, last) for rows, last in each]
 
     async def _open_block(self, statement: port.Statement) -> None:
         """Open the block before the first statement. Raises what may not be sent."""
         refuse_copy(statement)
-        check_room(None if self._is_read_only else self.pool.state.full_at, self.target, statement)
+        rules.check_room(None if self._is_read_only else self.pool.state.full_at, self.target, statement)
         if statement.keyword not in _SAVEPOINTS:
-            self._writes = self._writes or (not self._is_read_only and find_kind(statement) is not Kind.READS)
-            self._forgets_types = self._forgets_types or changes_types(statement)
+            self._writes = self._writes or (
+                not self._is_read_only and rules.find_kind(statement) is not rules.Kind.READS
+            )
+            self._forgets_types = self._forgets_types or rules.changes_types(statement)
         if not self._begun:
             self._begun = True
-            await self._send([BEGIN_READING if self._is_read_only else BEGIN_WRITING])
+            await self._send([rules.BEGIN_READING if self._is_read_only else rules.BEGIN_WRITING])
 
     async def _send(
         self, commands: list[Command], on_rows: Callable[[PGresult, int], None] | None = None
@@ -249,7 +240,7 @@ class OpenTransaction(Run):
         self.pool.abandon(self.member)
         self._end_with(port.EndReason.LIMIT if isinstance(exc, RowsTooWide) else port.EndReason.LOST)
         if isinstance(exc, RowsTooWide):
-            return explain_width(exc)
+            return explain_width()
         return port.CopyRefused() if isinstance(exc, CopyStarted) else exc
 
     async def _see_through_wishes(self) -> None:
@@ -272,15 +263,13 @@ class OpenTransaction(Run):
 
     # -- ending -------------------------------------------------------------------------------------------------
 
-    async def commit(
-        self, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds
-    ) -> port.TransactionResult:
+    async def commit(self, last: port.Statement | None, bounds: port.Bounds) -> port.TransactionResult:
         started = self._start(bounds)
         try:
             if self.is_failed:
                 message = "a statement of the transaction failed, so that it can only be rolled back"
                 raise port.StatementFailed(message, sqlstate="25P02")
-            results = [] if last is None else [await self._run_statement(last, shape, bounds)]
+            results = [] if last is None else [await self._run_statement(last, bounds)]
             self.check_ended()
             number = number_of(self._id) if self._writes else None
             way = port.Commit.READ_ONLY if number is None else port.Commit.ENGINE

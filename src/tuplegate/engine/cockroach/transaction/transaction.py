@@ -9,25 +9,15 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
-from tuplegate.engine.cockroach.query.params import write_values
-from tuplegate.engine.cockroach.query.results import explain_width, finish_result
-from tuplegate.engine.cockroach.query.rules import (
-    BEGIN_READING,
-    BEGIN_WRITING,
-    Kind,
-    changes_types,
-    check_room,
-    chunk_rows,
-    find_kind,
-    refuse_copy,
-)
+from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, Run
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import new_number, number_of
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connection import explain_width
 from tuplegate.engine.libpq.failures import find_error, to_failure
-from tuplegate.engine.libpq.leftovers import Leftovers, is_plain, is_plain_tag
+from tuplegate.engine.libpq.leftovers import Leftovers, is_plain, is_plain_tag, refuse_copy
 from tuplegate.engine.libpq.parameters import needs_describing
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector
@@ -44,7 +34,6 @@ class TransactionRun(Run):
         pool: Pool,
         target: port.Target,
         statements: list[port.Statement],
-        shape: port.Shape,
         bounds: port.Bounds,
         deadline: float,
         ledger: Ledger,
@@ -56,16 +45,11 @@ class TransactionRun(Run):
         self.statements = statements
         self.describe = False
         self.exec_us = 0
-        self._shape = shape
         self._ledger = ledger
         self._promise = promise
         self._is_read_only = read_only or not target.may_write
-        self._writes = not self._is_read_only and any(find_kind(s) is not Kind.READS for s in statements)
+        self.contends = not self._is_read_only and any(rules.find_kind(s) is not rules.Kind.READS for s in statements)
         self._is_plain = all(is_plain(s.sql, s.keyword) for s in statements)
-
-    @property
-    def contends(self) -> bool:
-        return self._writes
 
     def begin(self, member: Member) -> None:
         super().begin(member)
@@ -97,7 +81,7 @@ class TransactionRun(Run):
                 raise NodeLost(UNREACHED) from failure
             raise refined from failure
         except RowsTooWide as wide:
-            raise explain_width(wide) from wide
+            raise explain_width() from wide
         except ConnectionLost as lost:
             raise self.explain_harmless_loss() from lost
         except CopyStarted as copy:
@@ -118,7 +102,7 @@ class TransactionRun(Run):
 
     def _choose_number(self) -> int | None:
         """Return the number under which its outcome is recorded; None where it has nothing to commit."""
-        if not self._writes:
+        if not self.contends:
             return None
         promise = self._promise
         return number_of(promise.id) if promise is not None and promise.id is not None else new_number()
@@ -127,7 +111,7 @@ class TransactionRun(Run):
 
     async def _run_statements(self) -> list[port.Result]:
         """Run the statements, as many as possible in one write: those before one whose types must be asked for."""
-        waiting = [BEGIN_READING if self._is_read_only else BEGIN_WRITING]
+        waiting = [rules.BEGIN_READING if self._is_read_only else rules.BEGIN_WRITING]
         owners: list[int | None] = [None]
         budget = Budget(self.bounds.bytes_max)
         collectors: list[RowCollector] = []
@@ -135,28 +119,29 @@ class TransactionRun(Run):
         for index, statement in enumerate(self.statements):
             refuse_copy(statement)
             try:
-                check_room(self.pool.state.full_at, self.target, statement)
+                rules.check_room(self.pool.state.full_at, self.target, statement)
             except port.StatementFailed as full:
                 full.statement = index
                 raise
-            shape = statement.shape or self._shape
-            collectors.append(RowCollector(self.pool.state.encoders, self.member, shape, self.bounds, budget=budget))
+            encoders = self.pool.state.encoders
+            collectors.append(RowCollector(encoders, self.member, statement.shape, self.bounds, budget=budget))
             if statement.params and (self.describe or needs_describing(statement)):
                 await self._send(waiting, owners, collectors, closing)
                 waiting, owners = [], []
             try:
-                values = await write_values(self, statement, describe=self.describe and bool(statement.params))
+                values = await self.write_values(statement, describe=self.describe and bool(statement.params))
             except port.StatementFailed as failure:
                 failure.statement = index
                 raise
             types = self.pool.state.untold.of_each(statement.sql, values)
-            rows_at_once = chunk_rows(statement, self.bounds)
+            rows_at_once = rules.chunk_rows(statement, self.bounds)
             waiting.append(Command(statement.sql.encode(), values or None, rows_at_once, types=types))
             owners.append(index)
         await self._send(waiting, owners, collectors, closing)
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
-        results = [await finish_result(self.member, collectors[i], closing[i]) for i in range(len(self.statements))]
+        each = [(rows, closing[index]) for index, rows in enumerate(collectors)]
+        results = [rows.finish(last) or await rows.learn(self.member, last) for rows, last in each]
         if not all(is_plain_tag(result.tag) for result in results):
             self._leaves = Leftovers.ANYTHING
         return results
@@ -197,5 +182,5 @@ class TransactionRun(Run):
             self.pool.abandon(self.member)
         else:
             self.pool.give_back(self.member, self._leaves)
-        if any(map(changes_types, self.statements)):
+        if any(map(rules.changes_types, self.statements)):
             self.pool.state.encoders.forget()

@@ -12,22 +12,13 @@ from math import inf
 
 from psycopg.pq.abc import PGresult
 
+from tuplegate.engine import port
 from tuplegate.engine.libpq import logins
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, LoginRefused
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, LoginRefused, make_command
 from tuplegate.engine.libpq.connection import Connection, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.logins import find_database_name, name_role
 from tuplegate.engine.libpq.quoting import quote
-from tuplegate.engine.port import (
-    Access,
-    CommitsRefused,
-    EngineFailure,
-    EngineLost,
-    EngineUnavailable,
-    NoProgress,
-    NotInTime,
-    StatementFailed,
-)
 from tuplegate.engine.postgres.own.owners import Owners
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
@@ -164,12 +155,12 @@ class AdminSession:
         self._opening = asyncio.Lock()
 
     async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
-        results = await self._run([_command(sql, params)])
+        results = await self._run([make_command(sql, params)])
         return read_text_rows(results[-1])
 
     async def fetch_of(self, server: str, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
         """Do the same on that server alone. Raises EngineUnavailable where another one is the primary by now."""
-        results = await self._run([_command(sql, params)], server)
+        results = await self._run([make_command(sql, params)], server)
         return read_text_rows(results[-1])
 
     async def server(self) -> str:
@@ -180,7 +171,7 @@ class AdminSession:
         self, statements: Sequence[tuple[str, Sequence[str | None]]]
     ) -> list[tuple[str | None, ...]]:
         """Run all statements in one implicit transaction: one segment, one commit. Return the rows of the last."""
-        results = await self._run([_command(sql, params) for sql, params in statements])
+        results = await self._run([make_command(sql, params) for sql, params in statements])
         return read_text_rows(results[-1]) if results else []
 
     async def change_definitions(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
@@ -190,10 +181,10 @@ class AdminSession:
     async def _run(self, commands: Sequence[Command], server: str | None = None) -> list[PGresult]:
         primary = self._connector.primary
         if primary.replication.stands_still and not self._local and not self._waits and any(map(_writes, commands)):
-            raise CommitsRefused(primary.refuses or "")
+            raise port.CommitsRefused(primary.refuses or "")
         connection = await self._connected()
         if server is not None and connection.server != server:
-            raise EngineUnavailable("another server is the primary by now")
+            raise port.EngineUnavailable("another server is the primary by now")
         loop = asyncio.get_running_loop()
         late_at = inf if self._patient else loop.time() + self._connector.answer_s
         looking: asyncio.TimerHandle | None = None
@@ -214,15 +205,15 @@ class AdminSession:
             else:
                 results = await self._run_within(self._limit_s, connection, commands)
         except ConnectionLost as exc:
-            raise EngineLost(f"the connection to the engine was lost: {exc}") from exc
+            raise port.EngineLost(f"the connection to the engine was lost: {exc}") from exc
         finally:
             looking.cancel()
         try:
             check(results)
-        except StatementFailed as failure:
+        except port.StatementFailed as failure:
             if failure.sqlstate not in (LOCK_NOT_AVAILABLE, CANCELED):
                 raise
-            raise NotInTime(failure.message, sqlstate=failure.sqlstate) from failure
+            raise port.NotInTime(failure.message, sqlstate=failure.sqlstate) from failure
         return results
 
     async def _run_within(self, limit_s: float, connection: Connection, commands: Sequence[Command]) -> list[PGresult]:
@@ -232,11 +223,11 @@ class AdminSession:
         except TimeoutError:
             connection.close("it gave no answer")
             await self._end_process(connection.backend)
-            raise NoProgress(f"a statement was not answered within {limit_s:g} s") from None
+            raise port.NoProgress(f"a statement was not answered within {limit_s:g} s") from None
 
     async def _end_process(self, backend: int) -> None:
         """Code can swallow a cancel, and does not notice that nobody listens any more."""
-        with contextlib.suppress(EngineFailure, TimeoutError):
+        with contextlib.suppress(port.EngineFailure, TimeoutError):
             async with asyncio.timeout(_END_S), AdminSession(self._connector, METADATA_DATABASE) as session:
                 await terminate(session, self._database, backend)
 
@@ -246,7 +237,7 @@ class AdminSession:
                 try:
                     self._connection = await self._connect()
                 except ConnectionLost as exc:
-                    raise EngineUnavailable(f"no connection to the engine: {exc}") from exc
+                    raise port.EngineUnavailable(f"no connection to the engine: {exc}") from exc
             return self._connection
 
     async def _connect(self) -> Connection:
@@ -285,7 +276,7 @@ class TenantSession(AdminSession):
     ) -> None:
         super().__init__(connector, database, patient=patient, limit_s=limit_s)
         self._secret = secret
-        self._role = role or name_role(database, Access.WRITE)
+        self._role = role or name_role(database, port.Access.WRITE)
 
     async def _connect(self) -> Connection:
         conninfo = logins.as_role(self._connector.conninfo, self._secret, self._role)
@@ -298,12 +289,6 @@ class TenantSession(AdminSession):
 
 def _writes(command: Command) -> bool:
     return not command.sql.lstrip().upper().startswith((b"SELECT", b"SHOW"))
-
-
-def _command(sql: str, params: Sequence[str | None]) -> Command:
-    if any(param is not None and "\0" in param for param in params):
-        raise ValueError("a parameter has a NUL, at which the engine would end it")
-    return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None)
 
 
 async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
@@ -344,6 +329,6 @@ async def terminate(session: AdminSession, database: str, backend: int) -> bool:
 
 async def check_login(connector: AdminConnector, database: str, secret: bytes) -> None:
     """Raise EngineUnavailable where a tenant's roles cannot log in."""
-    for access in Access:
+    for access in port.Access:
         async with TenantSession(connector, secret, database, name_role(database, access)) as session:
             await session.fetch("SELECT 1")

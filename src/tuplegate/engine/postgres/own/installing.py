@@ -8,15 +8,8 @@ import structlog
 
 from tuplegate.engine.libpq.logins import as_role, where
 from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, StatementFailed, Weakness
+from tuplegate.engine.postgres.own import foundation
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
-from tuplegate.engine.postgres.own.foundation import (
-    adopt,
-    find_capabilities,
-    furnish,
-    hand_over,
-    make_metadata_database,
-    make_template,
-)
 from tuplegate.engine.postgres.own.metadata import FIND_IDENTITY, HAS_CATALOG, LOCK, NOTE_IDENTITY
 from tuplegate.engine.postgres.own.probes import find_problems, find_warnings
 from tuplegate.engine.postgres.tenancy.carrying import read_sorting
@@ -66,7 +59,7 @@ class PostgresOwner:
         return _login(self._connector, secret, FULL)
 
     async def examine(self, connections: int) -> Examined:
-        found = await find_capabilities(self._connector)
+        found = await foundation.find_capabilities(self._connector)
         if missing := find_problems(found):
             raise EngineRefused("".join(f"\n- {problem}" for problem in missing))
         return Examined(find_warnings(found, connections), found.connections_free)
@@ -81,7 +74,7 @@ class PostgresOwner:
     @asynccontextmanager
     async def prepare(self) -> AsyncIterator["PostgresPreparation"]:
         try:
-            walls = await make_metadata_database(self._connector, exclusive=self._is_bundled)
+            walls = await foundation.make_metadata_database(self._connector, exclusive=self._is_bundled)
             async with self.metadata(locked=True) as session:
                 yield PostgresPreparation(
                     session, self._connector, walls, is_bundled=self._is_bundled, temp_mb=self._temp_mb
@@ -134,7 +127,7 @@ class PostgresPreparation:
             )
 
     async def make_ready(self, secret: bytes, sorting: str | None = None) -> "ReadyPostgres":
-        await hand_over(self.session, self._owner.owners, secret)
+        await foundation.hand_over(self.session, self._owner.owners, secret)
         await self._make_template(sorting)
         login = _login(self._owner, secret, self._walls)
         service = AdminConnector(login.conninfo)
@@ -145,17 +138,17 @@ class PostgresPreparation:
 
     async def _make_template(self, sorting: str | None) -> None:
         if sorting is None:
-            await make_template(self._owner, self._walls)
+            await foundation.make_template(self._owner, self._walls)
             return
         try:
-            await make_template(self._owner, self._walls, sorting)
+            await foundation.make_template(self._owner, self._walls, sorting)
         except StatementFailed as failure:
             _log.warning(
                 "an engine sorts texts otherwise than the first, so no database can move there",
                 first=sorting,
                 reason=failure.message,
             )
-            await make_template(self._owner, self._walls)
+            await foundation.make_template(self._owner, self._walls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +170,9 @@ class ReadyPostgres:
     async def refurnish(self, database: str) -> None:
         """Furnish a database anew. What was prepared in it would be in the way."""
         if self.login.walls.full:  # before there was a role of the service's own, a superuser had made it
-            await adopt(self.owner, database)
+            await foundation.adopt(self.owner, database)
         await self.databases.finish_prepared(database)
-        await furnish(self.owner, database, self.login.walls)
+        await foundation.furnish(self.owner, database, self.login.walls)
         await self.databases.open(database)
 
     async def check_login(self, database: str) -> None:

@@ -1,14 +1,13 @@
 """Runs a statement or a transaction until it is through: takes a connection, repeats what met a conflict, in turns."""
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.turns import choose_pause_s
+from tuplegate.engine.libpq.turns import choose_pause_s, choose_turn_s
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.query.execute import Execution
@@ -19,7 +18,6 @@ from tuplegate.engine.postgres.transaction.two_phase import Decider, Transaction
 from tuplegate.metrics.cells import observe
 
 _T = TypeVar("_T")
-_TURN_S: Final = 0.1
 
 Check = Callable[[], None]
 """Raises where a connection that was just taken is of no use after all."""
@@ -39,7 +37,7 @@ class Attempts:
         pool = run.pool
         run.check_start()
         turns = pool.state.turns
-        turn = turns.hot and run.contends and await turns.wait(_turn_s())
+        turn = turns.hot and run.contends and await turns.wait(choose_turn_s())
         try:
             while True:
                 member = None
@@ -108,7 +106,7 @@ class Attempts:
         if turn:
             await self._pause_before_next(run, conflict, measures)
             return True
-        at_most = _turn_s()
+        at_most = choose_turn_s()
         if run.attempt >= self._attempts_max or self._time() + at_most > run.deadline:
             raise conflict
         measures.retries += 1
@@ -141,26 +139,25 @@ class Requests(Attempts):
         self.transactions = Measures("transaction")
 
     def query(
-        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+        self, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> Coroutine[Any, Any, port.Result]:
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
-        execution = Execution(self._pools.find_pool(target), target, statement, shape, bounds, deadline)
+        execution = Execution(self._pools.find_pool(target), target, statement, bounds, deadline)
         return self.carry_out(execution, self.queries, now)
 
     def transaction(
         self,
         target: port.Target,
         statements: list[port.Statement],
-        shape: port.Shape,
         bounds: port.Bounds,
         *,
-        read_only: bool,
-        promise: port.Promise | None,
+        read_only: bool = False,
+        promise: port.Promise | None = None,
     ) -> Coroutine[Any, Any, port.TransactionResult]:
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
-        run = TransactionRun(self._pools.find_pool(target), target, statements, shape, bounds, deadline, self._decider)
+        run = TransactionRun(self._pools.find_pool(target), target, statements, bounds, deadline, self._decider)
         run.promise = promise
         run.two_phase = self._two_phase
         if read_only:
@@ -192,8 +189,3 @@ class Requests(Attempts):
         for run in list(self._runs):
             if isinstance(run, OpenTransaction) and run.target.database in databases:
                 run.abort(port.EndReason.LOST)
-
-
-def _turn_s() -> float:
-    """Return how long to wait for a turn at most."""
-    return random.uniform(_TURN_S / 2, _TURN_S)  # noqa: S311 - jitter

@@ -12,19 +12,18 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
 from time import perf_counter_ns
 from typing import Final
 
-from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.connection import TOO_WIDE
+from tuplegate.engine.libpq.connection import STREAM_IT, TOO_WIDE, explain_width
 from tuplegate.engine.libpq.failures import check, is_internal
 from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key
 from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, is_plain_tag
 from tuplegate.engine.libpq.parameters import write_params, write_texts
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import RowCollector, make_bare_result
+from tuplegate.engine.libpq.rows import RowCollector
 from tuplegate.engine.libpq.templates import Form, Template, find_template
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.preparing import drop_stale, judge, prepare, read_statement
@@ -43,11 +42,9 @@ from tuplegate.engine.postgres.query.rules import (
     text_may_write,
     works_in_steps,
 )
-from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, explain_width
+from tuplegate.engine.postgres.query.run import RepeatableRun
 from tuplegate.engine.postgres.replication.positions import read_answer
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full, vacuum_runs_code
-
-_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
 
 # A template calls nothing.
 _COMMIT: Final = Command(b"COMMIT", begins=False)
@@ -63,20 +60,11 @@ class Execution(RepeatableRun[port.Result]):
     along with the statement.
     """
 
-    __slots__ = ("applied", "as_sent", "asked", "lazy", "prepared", "runs_code", "shape", "statement", "unjudged")
-
     def __init__(
-        self,
-        pool: Pool,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        deadline: float,
+        self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds, deadline: float
     ) -> None:
         super().__init__(pool, target, bounds, deadline)
         self.statement = statement
-        self.shape = shape
         self.as_sent = False
 
     def begin(self, member: Member) -> None:
@@ -151,7 +139,7 @@ class Execution(RepeatableRun[port.Result]):
             if values is None or looked_at:
                 result = await self._run_carefully()
             else:
-                rows = RowCollector(self.pool.encoders, self.member, self.shape, self.bounds)
+                rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
                 first: list[Command] = []
                 if key is not None:
                     kept = self._find_prepared(key, template, kept, reading, now, first)
@@ -285,13 +273,10 @@ class Execution(RepeatableRun[port.Result]):
     def _read(self, results: list[PGresult], rows: RowCollector) -> port.Result | None:
         """Return what came of it; None while a type of its rows is unknown."""
         check(results)
-        last = results[-1]
-        if not last.nfields and last.status != _TUPLES:
-            return make_bare_result(last)
-        return rows.finish(last)
+        return rows.finish(results[-1])
 
     async def _run_plainly(self, params: list[bytes | None] | None) -> port.Result:
-        rows = RowCollector(self.pool.encoders, self.member, self.shape, self.bounds)
+        rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
         results = await self._send(params, rows, None, [])
         return self._read(results, rows) or await self._learn(results[-1], rows)
 
@@ -337,7 +322,7 @@ class Execution(RepeatableRun[port.Result]):
             raise
 
     async def _run_in_block(self, params: list[bytes | None] | None, size_check: SizeCheck | None) -> port.Result:
-        rows = RowCollector(self.pool.encoders, self.member, self.shape, self.bounds)
+        rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
         in_chunks = self.statement.keyword not in ("call", "do")
         rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0
         statement = Command(self.statement.sql.encode(), params, rows_at_once)
@@ -367,10 +352,7 @@ class Execution(RepeatableRun[port.Result]):
 
     async def _learn(self, last: PGresult, rows: RowCollector) -> port.Result:
         self.applied = True
-        await rows.learn(self.member, last)
-        result = rows.finish(last)
-        assert result is not None, "the types were asked for"
-        return result
+        return await rows.learn(self.member, last)
 
     def _give_back(self, left: Leftovers | None, *, broken: bool = False, plain: bool = False) -> None:
         """Give the connection back. `left` is None where it has to be inspected; one that is `broken` is not used

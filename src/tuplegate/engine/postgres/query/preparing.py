@@ -116,8 +116,6 @@ class Preparing:
     `is_in_doubt`: one is to be prepared, or forgotten, by what is sent next; if that fails nobody knows whether it was.
     """
 
-    __slots__ = ("_kept", "_member", "_now", "_pool", "_prepared", "_unjudged", "is_in_doubt")
-
     def __init__(self, pool: Pool, member: Member, now: float) -> None:
         self._pool = pool
         self._member = member

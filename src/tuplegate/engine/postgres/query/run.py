@@ -13,7 +13,6 @@ from psycopg import pq
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.connection import TOO_WIDE
 from tuplegate.engine.libpq.failures import find_error, is_internal, is_panic
 from tuplegate.engine.libpq.parameters import wants_types
 from tuplegate.engine.libpq.pool import Member
@@ -28,8 +27,6 @@ _CANCELLED: Final = "57014"
 
 _BEFORE: Final = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None}
 """Command tags that a reset, PREPARE and DEALLOCATE produce."""
-
-STREAM_IT: Final = "Ask for fewer rows at a time (LIMIT), for parts of their values, or stream them."
 
 
 class Why(Enum):
@@ -55,8 +52,6 @@ class Run:
     `ended` is set when the service has cancelled it; `full_at` is the bound that its database or disk has met then.
     `access` is READ where it may only read, whatever its target allows.
     """
-
-    __slots__ = ("access", "begun", "bounds", "deadline", "ended", "full_at", "member", "pool", "target")
 
     member: Member
 
@@ -181,8 +176,6 @@ class RepeatableRun(Run, Generic[_T]):
     `describe`: the types of parameters are asked for first. `anew`: it runs on a connection that nobody has used yet.
     """
 
-    __slots__ = ("anew", "attempt", "describe", "exec_us")
-
     def __init__(self, pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float) -> None:
         super().__init__(pool, target, bounds, deadline)
         self.attempt = 1
@@ -229,8 +222,6 @@ class RepeatableRun(Run, Generic[_T]):
 class Running:
     """The runs of this moment, with the time of their start, and how many were answered so far."""
 
-    __slots__ = ("_entered", "_is_awaited", "runs", "served")
-
     def __init__(self) -> None:
         self.runs: dict[Run, float] = {}
         self.served = 0
@@ -266,9 +257,3 @@ class Running:
 def explain_age() -> port.Conflict:
     message = "the statement ran while so many others began that the engine could not check it against them all"
     return port.Conflict(message, sqlstate="40001")
-
-
-def explain_width(hint: str, exec_us: int) -> port.StatementFailed:
-    failure = port.StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
-    failure.exec_us = exec_us
-    return failure

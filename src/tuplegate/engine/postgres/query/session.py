@@ -8,7 +8,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, OnRows
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, OnRows, make_command
 from tuplegate.engine.libpq.connection import read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
@@ -20,8 +20,6 @@ _IDLE = pq.TransactionStatus.IDLE
 
 class SessionRun(Run):
     """`under_way`: something was sent and is not answered yet."""
-
-    __slots__ = ("_writes", "under_way")
 
     def __init__(
         self, pool: Pool, target: port.Target, member: Member, bounds: port.Bounds, deadline: float, *, writes: bool
@@ -47,8 +45,7 @@ class SessionRun(Run):
             self.ended = why
 
     async def run(self, sql: str, *params: str | None) -> port.SessionResult:
-        values = [None if param is None else param.encode() for param in params]
-        return port.SessionResult(read_text_rows((await self.send([Command(sql.encode(), values or None)]))[-1]))
+        return port.SessionResult(read_text_rows((await self.send([make_command(sql, params)]))[-1]))
 
     async def send(self, commands: list[Command], on_rows: OnRows | None = None) -> list[PGresult]:
         """Send one segment; return its results when all of it went well."""

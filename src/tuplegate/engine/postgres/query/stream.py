@@ -14,27 +14,18 @@ from contextlib import asynccontextmanager
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.arriving_rows import ArrivingRows, LineWriter
+from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connection import explain_width
 from tuplegate.engine.libpq.failures import check, find_error, is_internal
-from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text
+from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text, refuse_copy
 from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.libpq.rows import UNREADABLE, find_encoder
 from tuplegate.engine.libpq.turns import choose_pause_s
-from tuplegate.engine.postgres.query.rules import (
-    CURSORS,
-    allow_steps,
-    begin,
-    changes_types,
-    find_size_check,
-    lacks_disk,
-    may_commit_lazily,
-    must_only_read,
-)
-from tuplegate.engine.postgres.query.run import explain_width
+from tuplegate.engine.postgres.query import rules
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full
 
@@ -83,7 +74,7 @@ async def open_stream(run: StreamRun, measures: Measures, attempts_max: int) -> 
             pool.abandon(member)
         if not plain:
             pool.state.end_doubt()
-        if changes_types(statement.keyword):
+        if rules.changes_types(statement.keyword):
             pool.encoders.forget()
 
 
@@ -97,16 +88,16 @@ async def begin_stream(run: StreamRun) -> "Stream":
                 await pool.freshen(member)
             params = await write_params(pool.encoders, member, statement, run, describe=True)
             run.check_ended()
-            size_check = None if run.is_inside else await find_size_check(pool, member, run.target, statement)
-            if must_only_read(statement, size_check):
+            size_check = None if run.is_inside else await rules.find_size_check(pool, member, run.target, statement)
+            if rules.must_only_read(statement, size_check):
                 run.access = port.Access.READ
             described = await _declare(run, params)
             kind: type[Stream] = _CursorStream
             if described is None:
                 kind = _PlainStream
                 described = await describe_statement(member, statement.sql.encode())
-                _refuse_copy(statement)
-            encoder = await find_encoder(pool.encoders, member, described, run.shape)
+                refuse_copy(statement)
+            encoder = await find_encoder(pool.encoders, member, described, statement.shape)
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
     except CopyStarted as exc:
@@ -121,14 +112,14 @@ async def begin_stream(run: StreamRun) -> "Stream":
 
 async def _declare(run: StreamRun, params: list[bytes | None] | None) -> PGresult | None:
     """Open the cursor and describe it. Return None where the statement cannot be one."""
-    if run.statement.keyword not in CURSORS:
+    if run.statement.keyword not in rules.CURSORS:
         return None
     declare = Command(b"DECLARE tuplegate NO SCROLL CURSOR FOR " + run.statement.sql.encode(), params)
     describe = Command(b"", portal=_CURSOR)
     if run.is_inside:
         before, after, back = [_SAVE], [_RELEASE], [_GO_BACK, _RELEASE]
     else:
-        before, after, back = begin(run.access, on_replica=run.target.on_replica), [], [_ROLLBACK]
+        before, after, back = rules.begin(run.access, on_replica=run.target.on_replica), [], [_ROLLBACK]
     results = await run.member.run(*before, declare, *after, describe)
     if find_error(results) is not None:
         check(await run.member.run(*back))
@@ -136,44 +127,22 @@ async def _declare(run: StreamRun, params: list[bytes | None] | None) -> PGresul
     return results[-1]
 
 
-def _refuse_copy(statement: port.Statement) -> None:
-    """Refuse a COPY before the stream has begun, as on any other route. The engine itself refuses files."""
-    if statement.keyword == "copy":
-        text = statement.sql.lower()
-        if "stdin" in text or "stdout" in text:
-            raise port.CopyRefused
-
-
 # size: half of its attributes are what the port's RowStream shows.
-class Stream:
+class Stream(StreamedRows):
     """The common part of both kinds of streams. `lines` gives blocks of rows and ends after the commit."""
 
     measures: Measures
     attempts_max = 1
-    reached: bytes | None = None
-    on_replica = False
 
     def __init__(
         self, run: StreamRun, params: list[bytes | None] | None, encoder: RowEncoder, size_check: SizeCheck | None
     ) -> None:
-        self.columns = encoder.columns
-        self.types = encoder.types
+        super().__init__(encoder, run.bounds.rows_max)
         self.affected_rows = 0
-        self.notices: list[port.Notice] = []
-        self.finished = False
         self._run = run
         self._member = run.member
         self._params = params
-        self._writer = LineWriter(encoder, run.bounds.rows_max)
         self._size_check = size_check
-
-    @property
-    def row_count(self) -> int:
-        return self._writer.row_count
-
-    @property
-    def truncated(self) -> bool:
-        return self._writer.truncated
 
     @property
     def exec_us(self) -> int:
@@ -185,7 +154,7 @@ class Stream:
         lazy = (
             run.access is port.Access.WRITE
             and not run.is_inside
-            and (may_commit_lazily(run.target, reading, run.pool) or statement.keyword in ("call", "do"))
+            and (rules.may_commit_lazily(run.target, reading, run.pool) or statement.keyword in ("call", "do"))
         )
         try:
             async for block in self._blocks():
@@ -205,7 +174,7 @@ class Stream:
             exc.exec_us = self.exec_us
             if run.was_cancelled(exc):
                 raise run.explain_cancel(exc) from exc
-            if lacks_disk(exc, self._size_check):
+            if rules.lacks_disk(exc, self._size_check):
                 raise explain_full(DISK_LOW) from exc
             raise
         self.finished = True
@@ -313,9 +282,9 @@ class _PlainStream(Stream):
         runs_code = statement.keyword in WRITES and run.pool.state.has_lasting_code
         in_block = not run.is_inside and (at_once or runs_code or self._size_check is not None)
         command = Command(statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
-        commands = [*begin(run.access, on_replica=run.target.on_replica), command] if in_block else [command]
+        commands = [*rules.begin(run.access, on_replica=run.target.on_replica), command] if in_block else [command]
         if not in_block and not run.is_inside:
-            await allow_steps(member, statement)
+            await rules.allow_steps(member, statement)
         arriving = ArrivingRows(member)
         async for chunks in arriving.read(commands, run):
             if block := b"".join([await self._encode(chunk) for chunk in chunks]):

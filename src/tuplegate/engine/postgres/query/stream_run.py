@@ -15,14 +15,9 @@ class StreamRun(Run):
     The reader's time is not counted. `is_inside`: it is part of a transaction that goes on after it.
     """
 
-    __slots__ = ("_started", "_timer", "elapsed_us", "is_inside", "shape", "statement")
-
-    def __init__(
-        self, pool: Pool, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
-    ) -> None:
+    def __init__(self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> None:
         super().__init__(pool, target, bounds, float("inf"))
         self.statement = statement
-        self.shape = shape
         self.elapsed_us = 0
         self.is_inside = False
         self._started = 0

@@ -56,12 +56,6 @@ Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
 class WireRun(Run):
     """The work of a client on its own connection: among the runs while a transaction is open or something runs."""
 
-    __slots__ = (
-        "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_life_ends",
-        "_life_s", "_link", "_memory", "_outlived", "_running", "_state", "_tasks", "blocks_pipelines", "greeting",
-        "is_listening",
-    )  # fmt: skip
-
     def __init__(
         self,
         pool: Pool,
@@ -91,7 +85,7 @@ class WireRun(Run):
         self._judged_at = -math.inf
         self._explained: port.StatementFailed | None = None
         self._cancelling = False
-        self._is_ending = False
+        self.is_ending = False
         self.is_listening = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._memory = MemoryWatch(member.backend, settings.process_bytes_max, self._is_running, self.end_for)
@@ -102,13 +96,13 @@ class WireRun(Run):
         return self._link.read()
 
     async def write(self, data: bytes) -> None:
-        if not self._is_ending:
+        if not self.is_ending:
             await self._link.write(data)
 
     async def admit(self, begins: int) -> None:
         self.pool.check()
         self._memory.look_before()
-        if self._is_ending and self._explained is not None:
+        if self.is_ending and self._explained is not None:
             raise port.StatementFailed(self._explained.message, sqlstate="57P01")
         if self._outlived:
             raise explain_age()
@@ -136,7 +130,7 @@ class WireRun(Run):
                 self._memory.follow()
         else:
             self.deadline = self._life_ends
-            if not self._cancelling and not self._is_ending:
+            if not self._cancelling and not self.is_ending:
                 self._explained = None
 
     def note_listening(self, listens: bool) -> None:
@@ -164,10 +158,6 @@ class WireRun(Run):
     def keywords(self) -> list[str]:
         """Nobody reads what it runs: it is taken for what takes room."""
         return ["insert"] if self.target.may_write else ["select"]
-
-    @property
-    def is_ending(self) -> bool:
-        return self._is_ending
 
     @property
     def busy_since(self) -> float | None:
@@ -247,7 +237,7 @@ class WireRun(Run):
             await self._end_process()
         finally:
             self._cancelling = False
-            if not self._is_ending:
+            if not self.is_ending:
                 self.ended = self._explained = None
 
     async def _cancel_running(self) -> bool:
@@ -262,7 +252,7 @@ class WireRun(Run):
         return True
 
     async def _end_process(self) -> None:
-        self._is_ending = True
+        self.is_ending = True
         await self.pool.end_process(self.member)
 
     async def _cancel_quietly(self) -> None:
@@ -285,8 +275,8 @@ class WireRun(Run):
 
     def end_for(self, reason: str) -> None:
         """End the connection at once: its database must be let go of, or it takes what others need."""
-        if not self._is_ending:
-            self._is_ending = True
+        if not self.is_ending:
+            self.is_ending = True
             _log.info("a connection of a client was ended", database=self.target.database, reason=reason)
             self._explained = port.StatementFailed(reason, sqlstate="57P01")
             self._spawn(self._end_process())

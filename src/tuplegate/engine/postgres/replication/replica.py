@@ -193,14 +193,13 @@ class Replica:
         self,
         target: port.Target,
         statement: port.Statement,
-        shape: port.Shape,
         bounds: port.Bounds,
         after: Position | None,
         deadline: float,
     ) -> port.Result:
         """Make one attempt. Raises what keeps it from being answered here."""
         target = target.replicated()
-        run = Execution(self._find_pool(target), target, statement, shape, bounds, deadline)
+        run = Execution(self._find_pool(target), target, statement, bounds, deadline)
         timeline, now = self.standby.timeline, asyncio.get_running_loop().time()
         result = await self._attempts.carry_out(run, self._measures, now, partial(self._check_reached, after))
         lsn = None if result.reached is None else standby_lsn(result.reached)
@@ -213,14 +212,13 @@ class Replica:
         self,
         target: port.Target,
         statements: list[port.Statement],
-        shape: port.Shape,
         bounds: port.Bounds,
         after: Position | None,
         deadline: float,
     ) -> port.TransactionResult:
         """Make one attempt, as `query`."""
         target = target.replicated()
-        run = TransactionRun(self._find_pool(target), target, statements, shape, bounds, deadline, self._decider)
+        run = TransactionRun(self._find_pool(target), target, statements, bounds, deadline, self._decider)
         timeline, now = self.standby.timeline, asyncio.get_running_loop().time()
         done = await self._attempts.carry_out(run, self._measures, now, partial(self._check_reached, after))
         await self._look(deadline)
@@ -232,7 +230,6 @@ class Replica:
         self,
         target: port.Target,
         statement: port.Statement,
-        shape: port.Shape,
         bounds: port.Bounds,
         after: Position | None,
         deadline: float,
@@ -240,7 +237,7 @@ class Replica:
         target = target.replicated()
         pool, timeline = self._find_pool(target), self.standby.timeline
         pool.check()
-        run = StreamRun(pool, target, statement, shape, bounds)
+        run = StreamRun(pool, target, statement, bounds)
         run.begin(await self._attempts.take(pool, deadline, partial(self._check_reached, after)))
         self.running.enter(run, asyncio.get_running_loop().time())
         try:

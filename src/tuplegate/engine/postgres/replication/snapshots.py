@@ -61,35 +61,25 @@ class SnapshotReads:
         return SnapshotReads(engine, None)
 
     async def query(
-        self,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
+        self, target: port.Target, statement: port.Statement, bounds: port.Bounds, after: bytes | None
     ) -> port.Result:
         watch = _Watch(bounds, after)
         return await self._ask(
             [statement],
             watch,
-            lambda replica: replica.query(target, statement, shape, bounds, watch.after, watch.deadline),
-            lambda left: self._primary.query(target, statement, shape, left),
+            lambda replica: replica.query(target, statement, bounds, watch.after, watch.deadline),
+            lambda left: self._primary.query(target, statement, left),
         )
 
     async def transaction(
-        self,
-        target: port.Target,
-        statements: list[port.Statement],
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
+        self, target: port.Target, statements: list[port.Statement], bounds: port.Bounds, after: bytes | None
     ) -> port.TransactionResult:
         watch = _Watch(bounds, after)
         return await self._ask(
             statements,
             watch,
-            lambda replica: replica.transaction(target, statements, shape, bounds, watch.after, watch.deadline),
-            lambda left: self._primary.transaction(target, statements, shape, left, read_only=True, promise=None),
+            lambda replica: replica.transaction(target, statements, bounds, watch.after, watch.deadline),
+            lambda left: self._primary.transaction(target, statements, left, read_only=True),
         )
 
     async def _ask(
@@ -116,23 +106,18 @@ class SnapshotReads:
 
     @asynccontextmanager
     async def stream(
-        self,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
+        self, target: port.Target, statement: port.Statement, bounds: port.Bounds, after: bytes | None
     ) -> AsyncIterator[port.RowStream]:
         watch = _Watch(bounds, after)
         async with AsyncExitStack() as stack:
             rows: port.RowStream | None = None
             while rows is None and (replica := await self._choose([statement], watch)) is not None:
-                stream = replica.stream(target, statement, shape, watch.left(), watch.after, watch.deadline)
+                stream = replica.stream(target, statement, watch.left(), watch.after, watch.deadline)
                 rows = await _begin(stack, stream, replica, watch)
             self.counts["primary" if rows is None else "replica"] += 1
             if rows is None:
                 try:
-                    own = await stack.enter_async_context(self._primary.stream(target, statement, shape, watch.left()))
+                    own = await stack.enter_async_context(self._primary.stream(target, statement, watch.left()))
                 except port.TimedOut as late:
                     raise watch.explain(late) from late
                 rows = _Begun(own, None, own.lines(), watch)

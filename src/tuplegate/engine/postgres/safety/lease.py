@@ -17,7 +17,6 @@ import fcntl
 import secrets
 import time
 from dataclasses import dataclass
-from types import TracebackType
 
 import structlog
 
@@ -137,14 +136,12 @@ class Lease:
         deadline = loop.time() + _START_S
         while not self._is_in_force:
             if loop.time() > deadline:
-                await self.__aexit__(None, None, None)
+                await self.__aexit__()
                 raise EngineUnavailable("no share of the engine's serializable transactions could be had")
             await asyncio.sleep(_EVERY_S)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -47,12 +47,10 @@ class Listener(Protocol):
     @property
     def is_listening(self) -> bool:
         """Return whether the session may listen."""
-        ...
 
     @property
     def busy_since(self) -> float | None:
         """Return since when it cannot have read notifications, on the loop's clock; None where it reads them."""
-        ...
 
     def end_for(self, reason: str) -> None: ...
 

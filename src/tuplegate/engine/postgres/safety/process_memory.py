@@ -34,8 +34,6 @@ class MemoryWatch:
     """Looks at one server process. `process_bytes_max` is what it may take, None where nobody bounds it. `end` is
     called with a reason when it takes more than half of that."""
 
-    __slots__ = ("_bytes_max", "_end", "_is_running", "_looked_at", "_loop", "_process", "_timer")
-
     def __init__(
         self,
         process: int,

@@ -7,18 +7,16 @@ outlives this process.
 """
 
 import asyncio
-import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 import msgspec
 
-from tuplegate.engine.bundled.binaries import DumpTool, before_exec, options_in
+from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.libpq import logins
 from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.libpq.quoting import quote, quote_text
@@ -36,12 +34,12 @@ _TICK_S = 0.01
 _END_S = 5.0
 _SAID_MAX = 1000
 _LOOK_S = 1.0
-_NO_CONNECTION = "connection to server"
+NO_CONNECTION = "connection to server"
 
 _SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "tuplegate")
 """The rights that the service has taken away there are those of every database of an installation."""
 
-_DUMP_SETTINGS = {"default_transaction_isolation": "repeatable read", "default_transaction_read_only": "on"}
+DUMP_SETTINGS = {"default_transaction_isolation": "repeatable read", "default_transaction_read_only": "on"}
 _RESTORE_SETTINGS = {
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
@@ -63,7 +61,7 @@ _END_SESSIONS = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE u
 
 _MAJOR = "SELECT current_setting('server_version_num')::int / 10000"
 _SORTING = "SELECT row_to_json(d) FROM pg_database d WHERE datname = $1"
-_FORCED = """
+FORCED = """
 SELECT c.oid::regclass FROM pg_class c WHERE c.relkind = 'r' AND c.relrowsecurity AND c.relforcerowsecurity
    AND c.relnamespace <> 'tuplegate'::regnamespace ORDER BY 1 LIMIT 1
 """
@@ -138,7 +136,7 @@ async def check_fit(source: Side, destination: Side) -> None:
         sorting = await read_sorting(old, source.database)
         if (new_sorting := await read_sorting(new, destination.database)) != sorting:
             raise NotSupported(f"the engine cannot sort texts as the database does: {new_sorting}, not {sorting}")
-        if forced := await old.fetch(_FORCED):
+        if forced := await old.fetch(FORCED):
             raise NotSupported(
                 f"the table {forced[0][0]} has FORCE ROW LEVEL SECURITY, so that rows could be left behind:"
                 " ALTER TABLE … NO FORCE ROW LEVEL SECURITY, and force it again after the move"
@@ -203,7 +201,7 @@ async def dump_and_restore(
         [(major,)] = await session.fetch(_MAJOR)
     dump = _tool(source.tools, int(str(major)), "pg_dump")
     restore = _tool((*destination.tools, *source.tools), dump.major, "pg_restore")
-    variables, rest = await source.conninfo(roles.name_dump_role(source.database), _DUMP_SETTINGS)
+    variables, rest = await source.conninfo(roles.name_dump_role(source.database), DUMP_SETTINGS)
     dumping = [str(dump.program), "--format=custom", "--compress=0", "--no-owner", "--no-password"]
     dumping += [f"--exclude-schema={schema}" for schema in left_out]
     dumping += [f"--dbname={rest}", *([f"--snapshot={snapshot}"] if snapshot else [])]
@@ -214,11 +212,12 @@ async def dump_and_restore(
     restoring = [str(restore.program.with_name("pg_restore")), "--no-owner", f"--role={writer}", "--exit-on-error"]
     restoring += ["--no-password", f"--dbname={new_rest}"]
     with tempfile.TemporaryFile() as dump_said, tempfile.TemporaryFile() as restore_said:
-        reading = _start(dump, dumping, variables, subprocess.DEVNULL, subprocess.PIPE, dump_said)
+        reading = dump.start(dumping, variables, stdout=subprocess.PIPE, stderr=dump_said)
         try:
-            writing = _start(restore, restoring, new_variables, reading.stdout, subprocess.DEVNULL, restore_said)
+            pipes = {"stdin": reading.stdout, "stdout": subprocess.DEVNULL, "stderr": restore_said}
+            writing = restore.start(restoring, new_variables, **pipes)
         except BaseException:
-            await _end(reading)
+            await end_program(reading)
             raise
         finally:
             assert reading.stdout is not None
@@ -230,8 +229,8 @@ async def dump_and_restore(
         except TimeoutError:
             raise NoProgress(f"the copy took longer than {timeout_s:g} s, which is dump_timeout_s") from None
         finally:
-            await _end(reading)
-            await _end(writing)
+            await end_program(reading)
+            await end_program(writing)
         _check("pg_restore", statuses[1], restore_said)
         _check("pg_dump", statuses[0], dump_said)
 
@@ -277,40 +276,21 @@ def _tool(tools: tuple[DumpTool, ...], major: int, program: str) -> DumpTool:
     raise NotSupported(f"a move needs PostgreSQL's program {program}, version {major} or newer, and none was found")
 
 
-def _start(
-    tool: DumpTool,
-    command: list[str],
-    variables: dict[str, str],
-    source: int | IO[bytes] | None,
-    sink: int,
-    said: IO[bytes],
-) -> "subprocess.Popen[bytes]":
-    options = options_in(Path(tool.directory), tool.account)
-    options["env"] |= variables
-    options["stdin"] = source
-    try:
-        return subprocess.Popen(  # noqa: S603 — the engine's program, our arguments
-            command,
-            stdout=sink,
-            stderr=said,
-            # The worker's main thread runs the loop, so the program goes with the worker.
-            preexec_fn=before_exec(signal.SIGKILL),  # noqa: PLW1509 — it takes no lock and allocates next to nothing
-            **options,
-        )
-    except OSError as exc:
-        raise NotSupported(f"{command[0]} cannot be run: {exc.strerror}") from exc
+async def end_program(process: "subprocess.Popen[bytes]") -> None:
+    """End the program where it has not ended by itself. One that dumps then cancels its statement in the engine."""
+    if process.poll() is None:
+        process.terminate()
+        await wait_for_exit(process)
 
 
-async def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the program where it has not ended by itself."""
-    if process.poll() is not None:
-        return
-    process.terminate()
+async def wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the exit status of a program that is about to end; kill it where it takes too long."""
     deadline = asyncio.get_running_loop().time() + _END_S
-    while process.poll() is None:
+    while (status := process.poll()) is None:
         if asyncio.get_running_loop().time() > deadline:
             process.kill()
         await asyncio.sleep(_TICK_S)
+    return status
 
 
 def _check(program: str, status: int, said: IO[bytes]) -> None:
@@ -318,7 +298,7 @@ def _check(program: str, status: int, said: IO[bytes]) -> None:
         return
     said.seek(0)
     text = said.read().decode("utf-8", "replace")
-    if _NO_CONNECTION in text:
+    if NO_CONNECTION in text:
         raise EngineUnavailable(text.strip()[:_SAID_MAX])
     errors = [line for line in text.splitlines() if "error: " in line]
     said_first = (errors[0] if errors else text.strip() or "it said nothing")[:_SAID_MAX]

@@ -9,17 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
-from tuplegate.engine.libpq.database_secrets import database_secret
-from tuplegate.engine.port import (
-    EngineBusy,
-    EngineDatabases,
-    EngineFailure,
-    Following,
-    Load,
-    NotSupported,
-    StatementFailed,
-)
+from tuplegate.engine.libpq.logins import database_secret
 from tuplegate.engine.postgres.own.admin import (
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
@@ -133,13 +125,15 @@ class PostgresDatabases:
             try:
                 await self._make(name, source)
                 break
-            except StatementFailed as failure:
+            except port.StatementFailed as failure:
                 if failure.sqlstate == _MISSING:
-                    raise EngineBusy("the source was deleted; nothing was copied") from failure
+                    raise port.EngineBusy("the source was deleted; nothing was copied") from failure
                 if failure.sqlstate not in (IN_USE, LOCK_NOT_AVAILABLE):
                     raise
                 if asyncio.get_running_loop().time() > deadline:
-                    raise EngineBusy("statements on the source have not ended in time; nothing was copied") from failure
+                    raise port.EngineBusy(
+                        "statements on the source have not ended in time; nothing was copied"
+                    ) from failure
                 await asyncio.sleep(_TRY_AGAIN_S)
         await self.open(name)
         async with self._session(name) as session:
@@ -200,7 +194,7 @@ class PostgresDatabases:
                         try:
                             await metadata.fetch(NOTE_RECOVERED, gid)
                             await session.fetch("COMMIT PREPARED '" + gid.replace("'", "''") + "'")
-                        except EngineFailure:
+                        except port.EngineFailure:
                             continue  # somebody else was quicker, or it goes with the next try
 
     async def keep_outcomes(self, source: str, name: str) -> None:
@@ -208,7 +202,7 @@ class PostgresDatabases:
         async with self._session(source, patient=True) as old, self._session(name, patient=True) as new:
             await carry_records(old, new)
 
-    async def take_over(self, other: EngineDatabases, source: str, name: str) -> None:
+    async def take_over(self, other: port.EngineDatabases, source: str, name: str) -> None:
         assert isinstance(other, PostgresDatabases), "engines of one kind"
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
@@ -222,7 +216,7 @@ class PostgresDatabases:
         await bring_notes(there, here)
 
     @asynccontextmanager
-    async def follow(self, other: EngineDatabases, source: str, name: str) -> AsyncIterator[Following]:
+    async def follow(self, other: port.EngineDatabases, source: str, name: str) -> AsyncIterator[port.Following]:
         assert isinstance(other, PostgresDatabases), "engines of one kind"
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
@@ -247,8 +241,8 @@ class PostgresDatabases:
         async with self._session(METADATA_DATABASE) as session:
             try:
                 await session.fetch(f"GRANT SET ON PARAMETER session_replication_role TO {role}")
-            except StatementFailed as failure:
-                raise NotSupported(f"changes cannot be applied on the engine: {failure.message}") from failure
+            except port.StatementFailed as failure:
+                raise port.NotSupported(f"changes cannot be applied on the engine: {failure.message}") from failure
         try:
             yield
         finally:
@@ -295,9 +289,9 @@ class PostgresDatabases:
     async def check_silent(self, name: str) -> None:
         async with self._session(METADATA_DATABASE) as session:
             if await session.fetch(_USERS, name) or await session.fetch(_PREPARED, name):
-                raise EngineBusy("a statement on the database does not end; nothing was changed")
+                raise port.EngineBusy("a statement on the database does not end; nothing was changed")
             if await session.fetch(_MAY_ENTER, name):
-                raise EngineBusy("the database was opened by somebody else meanwhile; nothing was changed")
+                raise port.EngineBusy("the database was opened by somebody else meanwhile; nothing was changed")
 
     async def analyze(self, name: str) -> None:
         async with self.side(name).tenant() as session:
@@ -314,13 +308,13 @@ class PostgresDatabases:
                 try:
                     await session.fetch(f"DROP DATABASE {name} WITH (FORCE)")
                     break
-                except StatementFailed as failure:
+                except port.StatementFailed as failure:
                     if failure.sqlstate == _MISSING:
                         break
                     if failure.sqlstate not in _DROP_WAITS:
                         raise
                     if asyncio.get_running_loop().time() > deadline:
-                        raise EngineBusy("the database is still in use; it is removed later") from failure
+                        raise port.EngineBusy("the database is still in use; it is removed later") from failure
                 await end_holders(session, name)
                 await self.finish_prepared(name)
                 await asyncio.sleep(_TRY_AGAIN_S)
@@ -337,16 +331,16 @@ class PostgresDatabases:
                 try:
                     rows = await session.fetch(SIZES_SQL, ",".join(names))
                     break
-                except StatementFailed as failure:
+                except port.StatementFailed as failure:
                     if failure.sqlstate != _VANISHED:
                         raise  # otherwise there is one fewer the next time
         # None for one that is just dropped.
         return {str(name): int(files) + int(shared or 0) for name, files, shared in rows if files is not None}
 
-    async def load(self) -> Load:
+    async def load(self) -> port.Load:
         async with self._session(METADATA_DATABASE) as session:
             [row] = await session.fetch(_LOAD)
-        return Load(*(int(str(value)) for value in row))
+        return port.Load(*(int(str(value)) for value in row))
 
     def _session(self, database: str, *, patient: bool = False) -> AdminSession:
         return AdminSession(self._connector, database, patient=patient)
@@ -356,7 +350,7 @@ class PostgresDatabases:
             for statement in roles.write_creation(name, source):
                 try:
                     await session.fetch(statement)
-                except StatementFailed as failure:
+                except port.StatementFailed as failure:
                     if failure.sqlstate not in _EXISTS:
                         raise
 

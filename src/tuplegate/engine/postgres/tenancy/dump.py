@@ -12,7 +12,6 @@ engine say so.
 
 import asyncio
 import os
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -21,11 +20,9 @@ from typing import Any
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.bundled.binaries import DumpTool, before_exec, options_in
-from tuplegate.engine.libpq import logins
-from tuplegate.engine.libpq.commands import ConnectionLost
+from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
-from tuplegate.engine.postgres.tenancy import roles, scratch
+from tuplegate.engine.postgres.tenancy import carrying, roles, scratch
 
 _log = structlog.get_logger()
 
@@ -33,20 +30,12 @@ _LOCK_WAIT_S = 10
 _BLOCK_BYTES = 128 * 1024
 _SAID_BYTES_MAX = 8 * 1024
 _SAID_CHARACTERS_MAX = 1000
-_END_S = 5.0
-_TICK_S = 0.005
-_SETTINGS = {"default_transaction_isolation": "repeatable read", "default_transaction_read_only": "on"}
 _RELATIONS_SHARE = 4
 """A dump holds a lock on every table. All databases share the engine's table of locks, and this is a dump's part."""
 
 _COUNT_RELATIONS = "SELECT count(*) FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'S', 'f')"
-_FORCED = """
-SELECT c.oid::regclass FROM pg_class c WHERE c.relkind = 'r' AND c.relrowsecurity AND c.relforcerowsecurity
-   AND c.relnamespace <> 'tuplegate'::regnamespace ORDER BY 1 LIMIT 1
-"""
 _LOCKED = "canceling statement due to statement timeout"
 """The program bounds nothing but its wait for locks by it."""
-_NO_CONNECTION = "connection to server"
 
 
 class Dumps:
@@ -134,7 +123,7 @@ class Dumps:
             [(relations,)] = await session.fetch(_COUNT_RELATIONS)
             if int(str(relations)) > lock_capacity // _RELATIONS_SHARE:
                 raise port.DumpFailed("the database has more tables and views than the engine can lock for one dump")
-            if forced := await session.fetch(_FORCED):
+            if forced := await session.fetch(carrying.FORCED):
                 raise port.DumpFailed(
                     f"the table {forced[0][0]} has FORCE ROW LEVEL SECURITY, so that rows could be missing in a dump",
                     hint="ALTER TABLE … NO FORCE ROW LEVEL SECURITY, and force it again after the dump.",
@@ -153,13 +142,8 @@ class Dumps:
         self, tool: DumpTool, database: str, settings: Mapping[str, str], left_out: list[str]
     ) -> tuple[list[str], dict[str, str]]:
         """Return the command line and its variables. A password is only in the variables."""
-        conninfo = logins.as_role(self._connector.conninfo, self._secret, roles.name_dump_role(database))
-        conninfo = logins.add_settings(conninfo, database, {**settings, **_SETTINGS})
-        try:
-            conninfo = await self._connector.primary.reach(conninfo)
-        except ConnectionLost as lost:
-            raise port.EngineUnavailable(f"no connection to the engine: {lost}") from lost
-        variables, rest = logins.split_for_program(conninfo)
+        side = carrying.Side(self._connector, self._secret, self._tools, database)
+        variables, rest = await side.conninfo(roles.name_dump_role(database), {**settings, **carrying.DUMP_SETTINGS})
         command = [str(tool.program), "--format=custom", "--no-owner", "--no-privileges", "--no-password"]
         command += [f"--exclude-schema={schema}" for schema in left_out]
         command += [f"--lock-wait-timeout={_LOCK_WAIT_S * 1000}", *([f"--dbname={rest}"] if rest else [])]
@@ -179,20 +163,8 @@ class _Program:
         self._stopped: port.DumpFailed | None = None
 
     def start(self, command: list[str], variables: dict[str, str]) -> None:
-        options = options_in(self._tool.directory, self._tool.account)
-        options["env"] |= variables
-        try:
-            process = self._process = subprocess.Popen(  # noqa: S603 — the engine's program, our arguments
-                command,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                # The worker's main thread runs the loop, so the program goes with the worker.
-                preexec_fn=before_exec(signal.SIGKILL),  # noqa: PLW1509 — it takes no lock and allocates next to nothing
-                **options,
-            )
-        except OSError as exc:
-            raise port.NotSupported(f"{self._tool.program} cannot be run: {exc.strerror}") from exc
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+        process = self._process = self._tool.start(command, variables, **pipes)
         assert process.stdout is not None
         assert process.stderr is not None
         os.set_blocking(process.stdout.fileno(), False)
@@ -227,7 +199,7 @@ class _Program:
             except BlockingIOError:
                 await self._readable(descriptor)
                 continue
-            if not block and await self._wait_ended() != 0:
+            if not block and await carrying.wait_for_exit(self._process) != 0:
                 raise self._failure()
             return block
 
@@ -240,9 +212,7 @@ class _Program:
             return
         assert process.stdout is not None
         assert process.stderr is not None
-        if process.poll() is None:
-            process.terminate()  # it then cancels its statement in the engine
-            await self._wait_ended()
+        await carrying.end_program(process)
         self._loop.remove_reader(process.stderr.fileno())
         process.stdout.close()
         process.stderr.close()
@@ -280,22 +250,12 @@ class _Program:
         finally:
             self._loop.remove_reader(descriptor)
 
-    async def _wait_ended(self) -> int:
-        """Wait for its exit status: as a rule it has closed its output a moment ago."""
-        assert self._process is not None
-        deadline = self._loop.time() + _END_S
-        while (status := self._process.poll()) is None:
-            if self._loop.time() > deadline:
-                self._process.kill()
-            await asyncio.sleep(_TICK_S)
-        return status
-
     def _failure(self) -> port.EngineFailure:
         if self._stopped is not None:
             return self._stopped
         self._hear_rest()
         said = self._said.decode("utf-8", "replace")
-        if _NO_CONNECTION in said:
+        if carrying.NO_CONNECTION in said:
             return port.EngineUnavailable(_bound_length(said))
         if _LOCKED in said:
             return port.EngineBusy(f"a table was locked by a statement for {_LOCK_WAIT_S} s; try again later")

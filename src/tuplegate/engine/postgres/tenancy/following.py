@@ -16,16 +16,8 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from tuplegate.engine import port
 from tuplegate.engine.libpq.quoting import quote, quote_text
-from tuplegate.engine.port import (
-    EngineBusy,
-    EngineFailure,
-    MoveFailed,
-    NoProgress,
-    NotInTime,
-    NotSupported,
-    StatementFailed,
-)
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminSession, terminate
 from tuplegate.engine.postgres.tenancy import definitions, roles, scratch
 from tuplegate.engine.postgres.tenancy.carrying import Side, dump_and_restore
@@ -126,7 +118,7 @@ async def stop_following(source: Side) -> None:
         # A reader whose worker was killed goes on until it has something to say.
         while reader := await session.fetch(_READER, slot):
             if asyncio.get_running_loop().time() > deadline:
-                raise EngineBusy("the log of changes is still being read; that is ended later")
+                raise port.EngineBusy("the log of changes is still being read; that is ended later")
             await terminate(session, source.database, int(str(reader[0][0])))
             await asyncio.sleep(_TICK_S)
     async with source.session() as session:
@@ -161,7 +153,7 @@ class Follower:
                 (may != "t", "the service's role may not replicate at its engine"),
             ):
                 if wrong:
-                    raise NotSupported(reason)
+                    raise port.NotSupported(reason)
             await _check_obstacles(session)
             tables = await session.fetch(_TABLES.format(own=await self._own_schemas(session)))
         told = [f"ONLY {name}" for name, has_key, _ in tables if has_key == "t"]
@@ -175,8 +167,8 @@ class Follower:
                 await session.fetch(
                     "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", name_slot(self._source.database)
                 )
-            except NotInTime as failure:
-                raise NotSupported(_OLDER) from failure
+            except port.NotInTime as failure:
+                raise port.NotSupported(_OLDER) from failure
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[str]:
@@ -188,7 +180,7 @@ class Follower:
             over = "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8"
             while (await session.fetch(over, end))[0][0] != "t":
                 if asyncio.get_running_loop().time() > deadline:
-                    raise NotSupported(_OLDER)
+                    raise port.NotSupported(_OLDER)
                 await asyncio.sleep(_TICK_S)
             await session.fetch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             [(seen, exported)] = await session.fetch("SELECT pg_current_snapshot(), pg_export_snapshot()")
@@ -226,7 +218,7 @@ class Follower:
                     try:
                         steps = [step for change in changes if (step := self._changes.read(change))]
                     except (Unreadable, KeyError) as exc:
-                        raise MoveFailed("a change at the source could not be read", detail=str(exc)) from exc
+                        raise port.MoveFailed("a change at the source could not be read", detail=str(exc)) from exc
                     await _apply(writer, steps)
                     count += len(steps)
             await session.fetch("COMMIT")
@@ -243,7 +235,7 @@ class Follower:
         async with self._source.watcher() as session:
             rows = await session.fetch(_KEPT, name_slot(self._source.database))
         if rows and int(str(rows[0][0])) > self._limits.log_bytes_max:
-            raise NoProgress(
+            raise port.NoProgress(
                 f"its engine would have to keep more than {self._limits.log_bytes_max >> 20} MiB of its log for it,"
                 " which is move_log_mb_max"
             )
@@ -260,7 +252,7 @@ class Follower:
         async with self._source.session() as session:
             own = await self._own_schemas(session)
             if await self._find_definitions(session) != self._definitions:
-                raise MoveFailed("definitions have changed while the database was copied")
+                raise port.MoveFailed("definitions have changed while the database was copied")
             await _check_obstacles(session)
             sequences = [str(row[0]) for row in await session.fetch(SEQUENCES.format(own=own))]
             views = [str(view[0]) for view in await session.fetch(_VIEWS.format(own=own)) if view not in self._views]
@@ -287,7 +279,7 @@ class Follower:
 
 async def _check_obstacles(session: AdminSession) -> None:
     if found := await session.fetch(_OBSTACLES):
-        raise NotSupported(str(found[0][0]))
+        raise port.NotSupported(str(found[0][0]))
 
 
 async def _portions(session: AdminSession) -> AsyncIterator[list[bytes]]:
@@ -297,7 +289,7 @@ async def _portions(session: AdminSession) -> AsyncIterator[list[bytes]]:
     while rows := await session.fetch(f"FETCH {_PORTION if ahead <= _PORTION_BYTES else 1} FROM changes"):
         for data, _ in rows:
             if data is None:
-                raise MoveFailed(f"a change at the source has more than {_CHANGE_BYTES_MAX >> 20} MiB")
+                raise port.MoveFailed(f"a change at the source has more than {_CHANGE_BYTES_MAX >> 20} MiB")
             changes.append(bytes.fromhex(data))
             size += len(changes[-1])
         ahead = int(str(rows[-1][1]))
@@ -314,13 +306,15 @@ async def _apply(writer: AdminSession, steps: list[Step]) -> None:
         return
     try:
         await writer.run_atomically([("SELECT set_config('session_replication_role', 'replica', true)", ()), *steps])
-    except StatementFailed as failure:
-        raise MoveFailed("a change at the source could not be applied to the copy", detail=failure.message) from failure
+    except port.StatementFailed as failure:
+        raise port.MoveFailed(
+            "a change at the source could not be applied to the copy", detail=failure.message
+        ) from failure
 
 
 async def try_to_stop(source: Side) -> None:
     """When a move is over. What is in the way is tried again with all that is left over."""
     try:
         await stop_following(source)
-    except EngineFailure as failure:
+    except port.EngineFailure as failure:
         _log.warning("a source is still followed", database=source.database, reason=str(failure))

@@ -10,10 +10,10 @@ from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check, to_failure
-from tuplegate.engine.libpq.leftovers import Leftovers, find_leftovers, is_plain
+from tuplegate.engine.libpq.leftovers import Leftovers, read_text
 from tuplegate.engine.libpq.parameters import needs_describing, write_params
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget, RowCollector, make_bare_result
+from tuplegate.engine.libpq.rows import Budget, RowCollector
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.preparing import Preparing, prepares
 from tuplegate.engine.postgres.query.rules import CURSORS, NUMBER, begin, changes_types, chunk_rows
@@ -22,7 +22,6 @@ from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
 
 _NOTICES_MAX: Final = 100
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
-_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
 _IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 _LOST: Final = int(pq.TransactionStatus.UNKNOWN)
 PREPARED_LENGTH_MAX: Final = 16 * 1024
@@ -48,27 +47,15 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
     it runs prepared.
     """
 
-    __slots__ = (
-        "_as_sent", "_closing", "_is_clean", "_notices", "_plain", "_preparing", "_reset", "_rows", "is_plain",
-        "is_read_only", "shape", "statements",
-    )  # fmt: skip
-
     def __init__(
-        self,
-        pool: Pool,
-        target: port.Target,
-        statements: list[port.Statement],
-        shape: port.Shape,
-        bounds: port.Bounds,
-        deadline: float,
+        self, pool: Pool, target: port.Target, statements: list[port.Statement], bounds: port.Bounds, deadline: float
     ) -> None:
         super().__init__(pool, target, bounds, deadline)
         self.statements = statements
-        self.shape = shape
         self.is_read_only = not target.may_write
         self._as_sent = False
-        self._plain = [is_plain(statement.sql, statement.keyword) for statement in statements]
-        self.is_plain = all(self._plain)
+        self._readings = [read_text(statement.sql, statement.keyword) for statement in statements]
+        self.is_plain = all(reading.plain for reading in self._readings)
 
     def begin(self, member: Member) -> None:
         super().begin(member)
@@ -113,8 +100,7 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
             waiting = self._put_own(waiting[0])
         owners: list[int | None] = [None] * len(waiting)
         for index, statement in enumerate(self.statements):
-            shape = statement.shape or self.shape
-            rows = RowCollector(self.pool.encoders, self.member, shape, self.bounds, budget=budget)
+            rows = RowCollector(self.pool.encoders, self.member, statement.shape, self.bounds, budget=budget)
             self._rows.append(rows)
             is_described = bool(statement.params) and (self.describe or needs_describing(statement))
             if is_described:
@@ -128,7 +114,7 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
                 waiting += self._preparing.put(index, statement, params, rows_at_once, rows)
                 owners += [None] * (len(waiting) - len(owners) - 1)
             owners.append(index)
-            if has_code or not self._plain[index]:
+            if has_code or not self._readings[index].plain:
                 waiting.append(SPEAK_UTF8)
                 owners.append(None)
         # Deferred checks run now, while the time limit still holds.
@@ -219,29 +205,18 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
 
     def _find_result(self, index: int) -> port.Result | None:
         """Return the result of a statement; None where the types of its columns must be asked for first."""
-        last = self._closing[index]
-        if not last.nfields and last.status != _TUPLES:
-            return make_bare_result(last)
-        return self._rows[index].finish(last)
+        return self._rows[index].finish(self._closing[index])
 
     async def _learn_result(self, index: int) -> port.Result:
         """Ask for the types, and return the result."""
-        rows, last = self._rows[index], self._closing[index]
-        await rows.learn(self.member, last)
-        result = rows.finish(last)
-        assert result is not None, "the types were asked for"
-        return result
+        return await self._rows[index].learn(self.member, self._closing[index])
 
     def _find_left(self) -> Leftovers:
         """Return the most that a statement has left on the connection."""
-        found = Leftovers.NOTHING
-        for statement in self.statements:
-            left = find_leftovers(statement.sql, statement.keyword)
-            if left is Leftovers.ANYTHING:
-                return left
-            if left is Leftovers.SEQUENCES:
-                found = left
-        return found
+        left = [reading.leftovers for reading in self._readings]
+        if Leftovers.ANYTHING in left:
+            return Leftovers.ANYTHING
+        return Leftovers.SEQUENCES if Leftovers.SEQUENCES in left else Leftovers.NOTHING
 
     def _may_change_types(self) -> bool:
         return any(changes_types(statement.keyword) for statement in self.statements)

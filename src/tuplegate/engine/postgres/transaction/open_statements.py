@@ -16,20 +16,20 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connection import STREAM_IT, explain_width
 from tuplegate.engine.libpq.failures import check, is_internal
-from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, read_text
+from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, read_text, refuse_copy
 from tuplegate.engine.libpq.parameters import needs_describing, write_all_params
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, join_results
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.preparing import Preparing, measure_common
 from tuplegate.engine.postgres.query.rules import CURSORS, SNAPSHOT, begin, changes_types, chunk_rows
-from tuplegate.engine.postgres.query.run import STREAM_IT, Running, Why, explain_width
+from tuplegate.engine.postgres.query.run import Running, Why
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
 from tuplegate.engine.postgres.transaction.block_run import PREPARED_LENGTH_MAX, SPEAK_UTF8
 from tuplegate.engine.postgres.transaction.end_reasons import REASONS
-from tuplegate.engine.postgres.transaction.inside_run import LOST, InsideRun
 from tuplegate.engine.postgres.transaction.open_stream import stream_inside
 from tuplegate.engine.postgres.transaction.two_phase import Decider, Stage, TransactionRun
 
@@ -38,7 +38,7 @@ _FAILED: Final = int(pq.TransactionStatus.INERROR)
 _ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
 _FORGET_PREPARED: Final = Command(b"DEALLOCATE ALL", begins=False)
 _NO_BOUNDS: Final = port.Bounds(0, None, 0)
-_NO_SHAPE: Final = port.Shape()
+_LOST: Final = "the connection to the engine was lost; the transaction was rolled back"
 _ROLLBACK_S: Final = 5.0
 _SAVEPOINTS: Final = frozenset({"savepoint", "release", "rollback"})
 
@@ -55,16 +55,10 @@ class OpenStatements(TransactionRun):
     soon as its statement has ended.
     """
 
-    __slots__ = (
-        "_cancelling", "_forgets_types", "_has_written", "_id", "_in_doubt", "_is_ahead", "_is_unsure", "_left",
-        "_must_speak", "_notifies", "_running", "_size_check", "_started", "_stream", "_waiting", "_wish", "is_busy",
-        "on_over", "over",
-    )  # fmt: skip
-
     def __init__(
         self, pool: Pool, target: port.Target, decider: Decider, running: Running, id: str, *, read_only: bool
     ) -> None:
-        super().__init__(pool, target, [], _NO_SHAPE, _NO_BOUNDS, math.inf, decider)
+        super().__init__(pool, target, [], _NO_BOUNDS, math.inf, decider)
         self.is_read_only = read_only or not target.may_write
         self.on_over: Callable[[], None] | None = None
         self.over: port.EndReason | port.Outcome | None = None
@@ -83,7 +77,7 @@ class OpenStatements(TransactionRun):
         self._started = 0
         self._in_doubt = False
         self._cancelling: asyncio.Task[None] | None = None
-        self._stream: InsideRun | None = None
+        self._stream: _InsideRun | None = None
         self._wish: port.EndReason | None = None
 
     @property
@@ -121,23 +115,23 @@ class OpenStatements(TransactionRun):
 
     # -- statements ---------------------------------------------------------------------------------------------
 
-    async def query(self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds) -> port.Result:
+    async def query(self, statement: port.Statement, bounds: port.Bounds) -> port.Result:
         started = perf_counter_ns()
         self._start(bounds)
         try:
-            await self._send_statement(statement, shape, bounds, [])
+            await self._send_statement(statement, bounds, [])
             result = self._find_result(0) or await self._learn_result(0)
         except BaseException as exc:
             raise await self.see_failure(exc, started) from exc
         return await self._see_done(statement, result, started)
 
     async def query_each(
-        self, statement: port.Statement, lists: list[list[msgspec.Raw]], shape: port.Shape, bounds: port.Bounds
+        self, statement: port.Statement, lists: list[list[msgspec.Raw]], bounds: port.Bounds
     ) -> port.Result:
         started = perf_counter_ns()
         self._start(bounds)
         try:
-            results = await self._send_each(statement, lists, shape, bounds)
+            results = await self._send_each(statement, lists, bounds)
         except BaseException as exc:
             index = exc.statement if isinstance(exc, port.StatementFailed) else None
             failure = await self.see_failure(exc, started)
@@ -158,7 +152,7 @@ class OpenStatements(TransactionRun):
         return result
 
     async def _send_each(
-        self, statement: port.Statement, lists: list[list[msgspec.Raw]], shape: port.Shape, bounds: port.Bounds
+        self, statement: port.Statement, lists: list[list[msgspec.Raw]], bounds: port.Bounds
     ) -> list[port.Result]:
         self._prepare_for(statement)
         await self._send([], [])
@@ -166,7 +160,9 @@ class OpenStatements(TransactionRun):
         self.check_ended()
         sql, further, budget = statement.sql.encode(), self._speak(statement), Budget(bounds.bytes_max)
         self._closing = []
-        self._rows = [RowCollector(self.pool.encoders, self.member, shape, bounds, budget=budget) for _ in written]
+        self._rows = [
+            RowCollector(self.pool.encoders, self.member, statement.shape, bounds, budget=budget) for _ in written
+        ]
         commands: list[Command] = []
         owners: list[int | None] = []
         for index, params in enumerate(written):
@@ -175,16 +171,14 @@ class OpenStatements(TransactionRun):
         await self._send(commands, owners)
         return [self._find_result(index) or await self._learn_result(index) for index in range(len(written))]
 
-    def stream(
-        self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
-    ) -> AbstractAsyncContextManager[port.RowStream]:
-        return stream_inside(self, statement, shape, bounds)
+    def stream(self, statement: port.Statement, bounds: port.Bounds) -> AbstractAsyncContextManager[port.RowStream]:
+        return stream_inside(self, statement, bounds)
 
-    def start_stream(self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds) -> StreamRun:
+    def start_stream(self, statement: port.Statement, bounds: port.Bounds) -> StreamRun:
         """Begin the run of a stream. The time of its reader does not count."""
         self._start(bounds)
         self.deadline = math.inf
-        self._stream = InsideRun(self, statement, shape, bounds)
+        self._stream = _InsideRun(self, statement, bounds)
         return self._stream
 
     async def send_ahead(self, statement: port.Statement) -> None:
@@ -235,11 +229,11 @@ class OpenStatements(TransactionRun):
             raise port.TransactionOver("the transaction is over")
 
     async def _send_statement(
-        self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds, closing: list[Command]
+        self, statement: port.Statement, bounds: port.Bounds, closing: list[Command]
     ) -> list[PGresult]:
         """Send the statement, and what closes the transaction; return the results."""
         self._prepare_for(statement)
-        self._rows = [RowCollector(self.pool.encoders, self.member, shape, bounds)]
+        self._rows = [RowCollector(self.pool.encoders, self.member, statement.shape, bounds)]
         self._closing = []
         self.describe = statement.params is not None and any(bytes(param)[:1] == b'"' for param in statement.params)
         is_described = bool(statement.params) and (self.describe or needs_describing(statement))
@@ -291,8 +285,7 @@ class OpenStatements(TransactionRun):
         self._notices = []
         if keyword in _SAVEPOINTS:
             return
-        if keyword == "copy" and ("stdin" in (text := statement.sql.lower()) or "stdout" in text):
-            raise port.CopyRefused
+        refuse_copy(statement)
         full_at = None if self.is_read_only else self.pool.state.full_at
         if full_at is not None:
             check_keyword(full_at, keyword, reads=keyword in CURSORS)
@@ -379,7 +372,7 @@ class OpenStatements(TransactionRun):
             return exc
         if isinstance(exc, ConnectionLost):
             self._end_with(port.EndReason.LOST)
-            return port.EngineUnavailable(LOST)
+            return port.EngineUnavailable(_LOST)
         self.pool.abandon(self.member)
         self._end_with(port.EndReason.LIMIT if isinstance(exc, RowsTooWide) else port.EndReason.LOST)
         if isinstance(exc, RowsTooWide):
@@ -466,3 +459,20 @@ class OpenStatements(TransactionRun):
 
     def _may_change_types(self) -> bool:
         return self._forgets_types
+
+
+class _InsideRun(StreamRun):
+    """A stream inside of an open transaction, which cancels for it."""
+
+    def __init__(self, transaction: OpenStatements, statement: port.Statement, bounds: port.Bounds) -> None:
+        super().__init__(transaction.pool, transaction.target, statement, bounds)
+        self._transaction = transaction
+        self.begin(transaction.member)
+        self.access = transaction.access
+        self.is_inside = True
+
+    def end(self, why: Why, full_at: int = 0) -> None:
+        self._transaction.end(why, full_at)
+
+    def explain_loss(self, lost: ConnectionLost) -> port.EngineFailure:
+        return port.EngineUnavailable(_LOST)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def stream_inside(
-    transaction: "OpenStatements", statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    transaction: "OpenStatements", statement: port.Statement, bounds: port.Bounds
 ) -> AsyncIterator[port.RowStream]:
     started = perf_counter_ns()
-    run = transaction.start_stream(statement, shape, bounds)
+    run = transaction.start_stream(statement, bounds)
     stream: Stream | None = None
     try:
         await transaction.send_ahead(statement)

@@ -42,17 +42,13 @@ _NO_NEW_FILES: Final = b"4294967295"
 class OpenTransaction(OpenStatements):
     """Fills the port's protocol."""
 
-    __slots__ = ()
-
-    async def commit(
-        self, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds
-    ) -> port.TransactionResult:
+    async def commit(self, last: port.Statement | None, bounds: port.Bounds) -> port.TransactionResult:
         started = perf_counter_ns()
         self._start(bounds)
         if self._goes_at_once(last):
-            done = await self._decider.recovery.see_through(self._commit_at_once(last, shape, bounds, started))
+            done = await self._decider.recovery.see_through(self._commit_at_once(last, bounds, started))
         else:
-            done = await self._commit_in_steps(last, shape, bounds, started)
+            done = await self._commit_in_steps(last, bounds, started)
         done.exec_us = (perf_counter_ns() - started) // 1000
         return done
 
@@ -77,13 +73,13 @@ class OpenTransaction(OpenStatements):
         return gives_none and is_plain(last.sql, last.keyword)
 
     async def _commit_at_once(
-        self, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds, started: int
+        self, last: port.Statement | None, bounds: port.Bounds, started: int
     ) -> port.TransactionResult:
         recovery = self._decider.recovery
         gid = recovery.new_gid()
         recovery.in_hand.add(gid)
         try:
-            done = await self._prepare_at_once(gid, last, shape, bounds)
+            done = await self._prepare_at_once(gid, last, bounds)
             if done.number is not None:
                 await self._commit_prepared(gid, done.number)
             await self._judge_prepared()
@@ -102,7 +98,7 @@ class OpenTransaction(OpenStatements):
         return done
 
     async def _prepare_at_once(
-        self, gid: str, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds
+        self, gid: str, last: port.Statement | None, bounds: port.Bounds
     ) -> port.TransactionResult:
         """Prepare it. The result has no number, and nothing of the last statement, where it was found to be committed
         after its connection was lost."""
@@ -113,7 +109,7 @@ class OpenTransaction(OpenStatements):
         late = self._give_up_after(bounds.timeout_ms / 1000)
         self._is_ahead = True
         try:
-            done = await self._send_at_once(gid, last, shape, bounds)
+            done = await self._send_at_once(gid, last, bounds)
         except ConnectionLost as lost:
             settled = await recovery.settle_prepared(self.target.database, self.member, gid)
             if settled is Settled.UNKNOWN:
@@ -129,9 +125,7 @@ class OpenTransaction(OpenStatements):
         await self._see_cancel_through()
         return done
 
-    async def _send_at_once(
-        self, gid: str, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds
-    ) -> port.TransactionResult:
+    async def _send_at_once(self, gid: str, last: port.Statement | None, bounds: port.Bounds) -> port.TransactionResult:
         record = self._decider.ledger.records(self.target.database).insist_with_number(self._id)
         prepare = Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False)
         closing = [*self._put_own(CHECK_NOW), *self._put_own(record), prepare]
@@ -141,7 +135,7 @@ class OpenTransaction(OpenStatements):
             if last is None:
                 results = await self._send(closing, [None] * len(closing))
             else:
-                results = await self._send_statement(last, shape, bounds, closing)
+                results = await self._send_statement(last, bounds, closing)
                 rows.append(self._find_result(0) or await self._learn_result(0))
         except port.StatementFailed as failure:
             if failure.statement is None and failure.sqlstate == NOT_FIRST:
@@ -158,10 +152,10 @@ class OpenTransaction(OpenStatements):
     # -- step by step -------------------------------------------------------------------------------------------
 
     async def _commit_in_steps(
-        self, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds, started: int
+        self, last: port.Statement | None, bounds: port.Bounds, started: int
     ) -> port.TransactionResult:
         try:
-            number, done = await self._run_last(last, shape, bounds)
+            number, done = await self._run_last(last, bounds)
         except BaseException as exc:
             raise await self._see_failed_commit(exc, started) from exc
         self.stage = Stage.DECIDING
@@ -184,7 +178,7 @@ class OpenTransaction(OpenStatements):
         return done
 
     async def _run_last(
-        self, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds
+        self, last: port.Statement | None, bounds: port.Bounds
     ) -> tuple[int | None, port.TransactionResult]:
         """Run everything before the decision; return the engine's number of the transaction, and its result."""
         if self.member.pgconn.transaction_status == _FAILED:
@@ -198,7 +192,7 @@ class OpenTransaction(OpenStatements):
             results = await self._send(closing, [None] * len(closing))
             rows = []
         else:
-            results = await self._send_statement(last, shape, bounds, closing)
+            results = await self._send_statement(last, bounds, closing)
             rows = [self._find_result(0) or await self._learn_result(0)]
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")

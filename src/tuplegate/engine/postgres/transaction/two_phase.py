@@ -20,12 +20,13 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connection import STREAM_IT, explain_width
 from tuplegate.engine.libpq.failures import check, is_internal, read_field, to_failure
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.pool import DISCARD_SEQUENCES, Member
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import text_may_write
-from tuplegate.engine.postgres.query.run import STREAM_IT, RunAgain, Why, explain_age, explain_width
+from tuplegate.engine.postgres.query.run import RunAgain, Why, explain_age
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.transaction.block_run import BlockRun
 from tuplegate.engine.postgres.transaction.ledger import Ledger
@@ -47,8 +48,6 @@ class CannotPrepare(Exception):
 
 class Decider:
     """The parts of the engine side that decide a transaction: recovery, guard and ledger."""
-
-    __slots__ = ("guard", "ledger", "recovery")
 
     def __init__(self, recovery: Recovery, guard: SerializableGuard, ledger: Ledger) -> None:
         self.recovery = recovery
@@ -73,19 +72,16 @@ class TransactionRun(BlockRun):
     committed in two phases, `_records` of it go together with PREPARE.
     """
 
-    __slots__ = ("_decider", "_promised", "_records", "promise", "stage", "two_phase")
-
     def __init__(
         self,
         pool: Pool,
         target: port.Target,
         statements: list[port.Statement],
-        shape: port.Shape,
         bounds: port.Bounds,
         deadline: float,
         decider: Decider,
     ) -> None:
-        super().__init__(pool, target, statements, shape, bounds, deadline)
+        super().__init__(pool, target, statements, bounds, deadline)
         self._decider = decider
         self.promise: port.Promise | None = None
         self.two_phase = False
