@@ -11,10 +11,14 @@ from typing import Any
 import psycopg
 
 from tests.service import Service
+from tuplegate.engine.cockroach.own.installing import find_cluster
 from tuplegate.engine.libpq.logins import read_url
-from tuplegate.engine.postgres.engine import PostgresEngine, open_postgres
+from tuplegate.engine.opening import reach_engines, share_engine
+from tuplegate.engine.port import FIRST_ENGINE, OpenEngine
+from tuplegate.engine.postgres.engine import open_postgres
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.settings import Settings
 
 _WAIT_S = 60.0
 
@@ -59,11 +63,18 @@ def kill_worker(service: Service) -> None:
 
 
 @asynccontextmanager
-async def engine_of(service: Service, primary: Primary | None = None) -> AsyncIterator[PostgresEngine]:
+async def engine_of(service: Service, primary: Primary | None = None) -> AsyncIterator[OpenEngine]:
     """The adapter that a worker has, on the same server."""
     with psycopg.connect(service.conninfo("tuplegate")) as connection:
         row = connection.execute("select secret from installation").fetchone()
     assert row is not None
+    if service.engine and (cluster := await find_cluster(conninfo(service))) is not None:
+        chosen = Settings(engine=service.engine)
+        shared = share_engine(FIRST_ENGINE, cluster.login(row[0]), (), chosen)
+        reached = reach_engines(chosen, [shared], 0, nobody_before=False)[FIRST_ENGINE]
+        async with reached.open("test", row[0]) as opened:
+            yield opened
+        return
     settings = EngineSettings(conninfo(service), installation="test", secret=row[0], primary=primary)
     async with open_postgres(settings) as engine:
         yield engine
