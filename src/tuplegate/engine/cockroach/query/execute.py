@@ -5,12 +5,14 @@ from time import perf_counter_ns
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
+from tuplegate.engine.cockroach.connector import ROLLBACK
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, READ_ONLY, is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query.committing import commit
 from tuplegate.engine.cockroach.query.params import write_values
 from tuplegate.engine.cockroach.query.results import explain_width, finish_result
 from tuplegate.engine.cockroach.query.rules import (
+    BEGIN_READING,
     BEGIN_WRITING,
     Kind,
     changes_types,
@@ -64,10 +66,12 @@ class Execution(Run):
             check_room(pool.state.full_at, self.target, statement)
             if self._kind is Kind.WRITES and self.target.may_write:
                 result = await self._run_in_block()
+            elif self._kind is Kind.READS and pool.state.functions_write:
+                result = await self._run_reading()
             else:
                 result = await self._run_plainly()
         except port.StatementFailed as failure:
-            refined = self._explain(refine(failure))
+            refined = self._explain(refine(failure, statement.sql))
             if isinstance(refined, port.StatementFailed):
                 refined.exec_us = (perf_counter_ns() - started) // 1000
                 refined.notices = member.take_notices()
@@ -110,6 +114,22 @@ class Execution(Run):
         values = await write_values(self, self.statement, describe=self.describe)
         rows, results = await self._send([], values)
         return await finish_result(self.member, rows, results[-1])
+
+    async def _run_reading(self) -> port.Result:
+        """Read in a block that is rolled back, so that it can be repeated. Where the engine refuses that since a
+        function writes, run it in a block that is committed."""
+        values = await write_values(self, self.statement, describe=self.describe)
+        try:
+            rows, results = await self._send([BEGIN_READING], values)
+        except port.StatementFailed as failure:
+            if failure.sqlstate != READ_ONLY or not self.target.may_write:
+                raise
+            self._kind = Kind.WRITES
+        else:
+            return await finish_result(self.member, rows, results[-1])
+        await self.member.run(ROLLBACK)
+        self.check_ended()
+        return await self._run_in_block()
 
     async def _run_in_block(self) -> port.Result:
         values = await write_values(self, self.statement, describe=self.describe)

@@ -22,6 +22,7 @@ from tuplegate.engine.cockroach.query.rules import (
     changes_types,
     check_room,
     find_kind,
+    may_write,
     refuse_copy,
 )
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, Run, Why
@@ -43,7 +44,7 @@ class StreamRun(Run):
         super().__init__(pool, target, bounds, float("inf"))
         self.statement = statement
         self.kind = find_kind(statement)
-        self.in_block = self.kind is Kind.WRITES and target.may_write
+        self.in_block = target.may_write and may_write(statement, pool.state)
         self.is_inside = False
         """It is part of a transaction that goes on after it."""
         self.elapsed_us = 0
@@ -99,7 +100,7 @@ async def prepare_stream(run: StreamRun, shape: port.Shape) -> "Stream":
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
     except port.StatementFailed as exc:
-        refined = refine(exc)
+        refined = refine(exc, statement.sql)
         if is_node_failure(refined) and not run.was_cancelled(refined):
             raise port.EngineUnavailable(UNREACHED) from exc
         refined.exec_us = run.elapsed_us
@@ -169,7 +170,7 @@ class Stream:
         except CopyStarted as exc:
             raise port.CopyRefused from exc
         except port.StatementFailed as exc:
-            failure = refine(exc)
+            failure = refine(exc, run.statement.sql)
             failure.exec_us = self.exec_us
             is_unreached = is_node_failure(failure) and not run.was_cancelled(failure)
             if (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_unreached) and run.is_indefinite:
