@@ -7,6 +7,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.control import Organization, new_organization
+from tests.needs import needs
 from tests.service import Service
 from tuplegate.cli.sending.definitions import read_definitions
 from tuplegate.cli.sending.rows import digest_rows
@@ -62,6 +63,7 @@ def there(service: Service, target: Organization) -> Iterator[Client]:
         yield opened
 
 
+@needs("postgresql")
 def test_a_database_arrives_whole(service: Service, command: Command, here: Client, there: Client) -> None:
     """With its types, keys, checks, defaults, indexes, views, comments and rows; sequences go on where they were."""
     for statement in CONTENT:
@@ -94,12 +96,21 @@ def test_a_database_arrives_whole(service: Service, command: Command, here: Clie
             there.query(refused)
 
 
+@needs("postgresql")
 def test_a_database_with_something_in_it_receives_nothing(service: Service, command: Command, there: Client) -> None:
     there.query("create table mine (a int)")
     done = command("database", "send", "--to-url", service.url)
     assert done.code == 6
     assert "not empty" in done.err
     assert command("database", "send").code == 2
+
+
+def test_only_what_the_catalog_tells_in_full_is_sent(service: Service, command: Command, here: Client) -> None:
+    """A database on another engine than PostgreSQL is refused, and nothing is made."""
+    done = command("database", "send", "--to-url", service.url)
+    is_postgresql = here.health()["engine"]["kind"] == "postgresql"
+    assert done.code == (0 if is_postgresql else 6), done.err
+    assert ("catalog does not tell" in done.err) is not is_postgresql
 
 
 def test_a_comparison_sees_each_value_and_no_order(here: Client) -> None:

@@ -29,6 +29,7 @@ from tuplegate.engine.port import (
     EngineFailure,
     EngineUnavailable,
     Lock,
+    NotSupported,
     OutcomeUnknown,
     StatementFailed,
 )
@@ -130,7 +131,7 @@ class Lifecycle:
         await self._catalog.databases.add(actor, id, id, actor.organization, name, clone_of, engine)
         try:
             await self._finish_made(id)
-        except (StatementFailed, EngineBusy):
+        except (StatementFailed, EngineBusy, NotSupported):
             await self._catalog.databases.discard(actor, id)
             raise
         return id
@@ -214,7 +215,7 @@ class Lifecycle:
                 await self._databases.create(database.engine_name)
             else:
                 await self._copy(database, database.clone_of)
-        except (StatementFailed, EngineBusy):
+        except (StatementFailed, EngineBusy, NotSupported):
             await self._take_back(database)
             raise
         await self._catalog.databases.mark_made(database.id, self._databases.furnishing_of(database.engine_name))

@@ -26,7 +26,7 @@ _STATEMENT_S = 600.0
 @click.option("--to-database", metavar="NAME", help="Its database, where its key is for all of them. It must be empty.")
 @remote.options
 def send(to_profile: str | None, to_url: str | None, to_database: str | None, format: str | None, **where: Any) -> None:
-    """Copy a database into an empty one of another service, also where that has an engine of another kind.
+    """Copy a database of PostgreSQL into an empty one of another service, whose engine may be of another kind.
 
     Definitions that the other engine does not take are changed or left out, and the report says which. Rows are
     compared in the end. Nobody should write to the database meanwhile: the comparison would find it different.
@@ -63,6 +63,12 @@ def _connect(profile: str | None, url: str | None, database: str | None) -> Any:
 def send_database(source: "Client", to: "Client") -> Report:
     """Send everything; return what became of it."""
     report = Report()
+    if (kind := source.health()["engine"]["kind"]) != "postgresql":
+        raise remote.Failed(
+            f"the database is on {kind}, whose catalog does not tell all that would have to be sent",
+            Exit.NOT_THERE,
+            ("Only a database on PostgreSQL can be sent; to any engine.",),
+        )
     if read_definitions(to).relations:
         raise remote.Failed("the database that receives is not empty", Exit.NOT_THERE, ("Nothing was sent.",))
     found = read_definitions(source)

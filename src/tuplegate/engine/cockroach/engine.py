@@ -244,7 +244,10 @@ class CockroachEngine:
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
     ) -> AbstractAsyncContextManager[port.WireSession]:
-        raise port.NotSupported("this engine cannot be spoken to in its own protocol through the service yet")
+        raise port.NotSupported(
+            "this engine cannot be spoken to in its own protocol through the service: use POST /v1/query and POST"
+            " /v1/transaction, or the drivers that do"
+        )
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return make_scratch(self._connector, database)
@@ -253,8 +256,8 @@ class CockroachEngine:
         self, database: str, timeout_s: float, organization: str | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         raise port.NotSupported(
-            "this engine has no dumps: BACKUP of the cluster's owner saves databases, `tuplegate export` the rows of"
-            " a table"
+            "this engine has no dumps: BACKUP of the cluster's owner saves databases, `tuplegate database send` copies"
+            " one to another service, `tuplegate export` the rows of a table"
         )
 
     async def durability(self, target: port.Target) -> port.Durability:
