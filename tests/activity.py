@@ -11,7 +11,7 @@ _LISTINGS: dict[str, LiteralString] = {
     "pg_stat_activity": "select datname, state <> 'idle' as busy, state, wait_event, wait_event_type, query"
     " from pg_stat_activity where usename <> current_user",
     "crdb_internal.cluster_sessions": "select regexp_replace(user_name, '_[wrd]$', '') as datname,"
-    " status = 'ACTIVE' or kv_txn is not null as busy, last_active_query as query"
+    " status = 'ACTIVE' or kv_txn is not null as busy, active_queries as query"
     " from crdb_internal.cluster_sessions where status <> 'CLOSED'",
 }
 
@@ -31,6 +31,18 @@ class Activity:
             sql.SQL("select count(*) from ({}) a where datname in (select engine_name from database) and {}").format(
                 sql.SQL(self._listing), sql.SQL(condition)
             )
+        ).fetchone()
+        assert row is not None
+        number: int = row[0]
+        return number
+
+    def count_running(self, words: str) -> int:
+        """Count connections that run a statement with these words. Engines show it without its comments."""
+        row = self.connection.execute(
+            sql.SQL("select count(*) from ({}) a where busy and position(%s in lower(query)) > 0").format(
+                sql.SQL(self._listing)
+            ),
+            [words.lower()],
         ).fetchone()
         assert row is not None
         number: int = row[0]

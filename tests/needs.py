@@ -71,14 +71,26 @@ QUESTIONS = {
         "CREATE TABLE AS tells how many rows it stored",
         _counts_new_rows,
     ),
+    "date_styles": Asked("dates in several styles", takes("set datestyle = 'SQL'")),
     "empty_select": Asked("SELECT without columns", takes("select from generate_series(1, 3)")),
     "explain_options": Asked("EXPLAIN with options", takes("explain (costs off) select 1")),
+    "extensions_listed": Asked(
+        "extensions are listed, with their schemas", takes("select 1 / (count(*) > 0)::int from pg_extension")
+    ),
     "files": Asked("functions that read files", takes("select 'pg_read_file(text)'::regprocedure")),
     "int_literals": Asked(
         "a small number in a text is an int4", takes("select 1 / (pg_typeof(1) = 'integer'::regtype)::int")
     ),
     "listen": Asked("LISTEN and NOTIFY", takes("listen anything")),
     "lock_table": Asked("LOCK TABLE", lambda sql: sql.answer("lock table nothing").status_code != 400),
+    "postgresql": Asked(
+        "what PostgreSQL alone has: its releases, its levels of isolation, the functions of the service's records",
+        lambda sql: sql.client.get("/health").json()["engine"]["kind"] == "postgresql",
+    ),
+    "predicate_locks": Asked(
+        "a bound on how much serializable transactions can note",
+        lambda sql: sql.client.get("/capabilities").json()["limits"]["serializable"]["slots"] > 0,
+    ),
     "positions": Asked("an error has the place of a name that is unknown", _tells_positions),
     "read_only_stays": Asked("a read-only transaction cannot be made one that writes", _stays_read_only),
     "rows_at_once": Asked("a row is sent when it is made", _sends_rows_at_once),
@@ -112,6 +124,8 @@ _WORDS = {
     r"to_tsquery": "full_text",
     r"jsonpath": "json_path",
     r"\('transaction_read_only'": "read_only_stays",
+    r"^reset all": "read_only_stays",
+    r"datestyle": "date_styles",
     r"setseed": "setseed",
     r"create table \S+ as|^select .* into": "counts_of_new_tables",
     r"show timezone": "setting_names",
@@ -122,11 +136,12 @@ _WORDS = {
 
 
 def needs(*names: str) -> pytest.MarkDecorator:
-    """Mark a test that needs these. `type money` is the type of that name, `column money` a column of it."""
+    """Mark a test that needs these. `type money` is the type of that name, `column money` a column of it; `setting
+    a = b` can be set."""
     unknown = [
         name
         for name in names
-        if name not in PROBES and name not in QUESTIONS and not name.startswith(("type ", "column "))
+        if name not in PROBES and name not in QUESTIONS and not name.startswith(("type ", "column ", "setting "))
     ]
     assert not unknown, unknown
     return pytest.mark.needs(*names)
@@ -175,6 +190,8 @@ class Abilities:
         with self._service.client() as client:
             if name.startswith("type "):
                 return takes(f"select null::{name[5:]}")(Sql(client))
+            if name.startswith("setting "):
+                return takes(f"set {name[8:]}")(Sql(client))
             if name.startswith("column "):
                 made = takes(f"create table needed_column (c {name[7:]})")(Sql(client))
                 return made and takes("drop table needed_column")(Sql(client))
