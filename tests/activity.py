@@ -12,7 +12,7 @@ _LISTINGS: dict[str, LiteralString] = {
     " from pg_stat_activity where usename <> current_user",
     "crdb_internal.cluster_sessions": "select regexp_replace(user_name, '_[wrd]$', '') as datname,"
     " status = 'ACTIVE' or kv_txn is not null as busy, active_queries as query"
-    " from crdb_internal.cluster_sessions where status <> 'CLOSED'",
+    " from crdb_internal.cluster_sessions where status <> 'CLOSED' and user_name <> current_user",
 }
 
 

@@ -55,6 +55,15 @@ def _counts_new_rows(sql: Sql) -> bool:
     return counted == 1
 
 
+def _reads_beside_writes(sql: Sql) -> bool:
+    sql("create table if not exists read_beside (a int)")
+    begun = sql.client.post("/v1/transaction/begin", json={"statement": "insert into read_beside values (1)"}).json()
+    reads = sql.answer("select count(*) from read_beside", timeout_ms=2000).json()["success"]
+    sql.client.post(f"/v1/transaction/{begun['transaction_id']}/rollback")
+    sql("drop table read_beside")
+    return bool(reads)
+
+
 def _tells_positions(sql: Sql) -> bool:
     return sql.answer("select unknown_column").json()["error"]["position"] is not None
 
@@ -91,6 +100,11 @@ QUESTIONS = {
         "a bound on how much serializable transactions can note",
         lambda sql: sql.client.get("/capabilities").json()["limits"]["serializable"]["slots"] > 0,
     ),
+    "notices_of_drops": Asked(
+        "a notice tells that nothing was dropped",
+        lambda sql: "notices" in sql("drop table if exists never_there"),
+    ),
+    "reads_beside_writes": Asked("a reader does not wait for whoever changes a row", _reads_beside_writes),
     "positions": Asked("an error has the place of a name that is unknown", _tells_positions),
     "read_only_stays": Asked("a read-only transaction cannot be made one that writes", _stays_read_only),
     "rows_at_once": Asked("a row is sent when it is made", _sends_rows_at_once),

@@ -1,4 +1,4 @@
-"""What became of each part of a database that is sent."""
+"""The report on a database that is sent: each of its parts, and the result."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
