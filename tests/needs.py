@@ -1,4 +1,4 @@
-"""What a test needs of the engine that not every engine can do: `@needs("do_block")`.
+"""Marks tests with what they need of the engine that not every engine can do: `@needs("do_block")`.
 
 Most names are those of the service's feature matrix (`GET /capabilities`). The others are here, each with a statement
 that an engine either takes or not. A test is skipped, with the reason, where the engine that the tests were given says
@@ -117,7 +117,7 @@ QUESTIONS = {
     ),
     "setseed": Asked("setseed", takes("select setseed(0.5)")),
 }
-"""What the matrix does not tell."""
+"""Questions that the matrix does not answer."""
 
 _WORDS = {
     r"\bdo \$\$": "do_block",
@@ -178,7 +178,7 @@ def _mark(row: Any) -> Any:
 
 
 class Abilities:
-    """What the engine of a service can do. Each is asked for once."""
+    """The abilities of a service's engine. Each is asked for once."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -525,6 +525,7 @@ def test_strings_for_json(client: httpx.Client) -> None:
     opened.rollback()
 
 
+@needs("lock_table")
 def test_revoked_in_the_middle(service: Service, client: httpx.Client, table: str) -> None:
     key = make_key(service, "write")
     with service.client(key) as writer:
@@ -546,6 +547,7 @@ def revoke(service: Service, key: str) -> None:
         assert control.delete(f"/v1/keys/{id}").status_code in (200, 204)
 
 
+@needs("lock_table")
 def test_an_abort_is_answered_when_its_locks_are_free(client: httpx.Client, table: str) -> None:
     for _ in range(20):
         opened = Open(client, statement="lock table notes")

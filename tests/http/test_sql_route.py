@@ -168,6 +168,7 @@ VALUES = [
 """A type, the engine's text of a value, and what that is without raw text."""
 
 
+@needs("range", "arrays")
 def test_values_are_the_engine_s_text_or_json_where_json_has_the_type(neon: Neon) -> None:
     """The text goes both ways as it is."""
     listed = ", ".join(f"${i}::{type} as c{i}" for i, (type, _, _) in enumerate(VALUES, start=1))
@@ -181,6 +182,7 @@ def test_values_are_the_engine_s_text_or_json_where_json_has_the_type(neon: Neon
     assert neon.rows(f"select {nulls}") == neon.rows(f"select {nulls}", headers={"Neon-Array-Mode": "true"})
 
 
+@needs("domain")
 def test_large_values_and_types_of_the_tenant_s_own_are_the_same(neon: Neon, sql: Sql) -> None:
     """Values that are written in pieces; and a type that nobody has asked about."""
     sql("create type sql_mood as enum ('sad', 'happy')")
@@ -244,7 +246,7 @@ def test_a_table_that_others_have_made_anew_is_described_as_it_is(
         ("text[]", ["a", None, "NULL", "", 'q"\\', "{,}"], '{a,NULL,"NULL","","q\\"\\\\","{,}"}'),
         pytest.param("text[]", [["a"], ["b c"]], '{{a},{"b c"}}', marks=needs("arrays")),
         ("text[]", [], "{}"),
-        ("jsonb[]", [{"a": 1}, {"b": 2}], '{"{\\"a\\": 1}","{\\"b\\": 2}"}'),
+        pytest.param("jsonb[]", [{"a": 1}, {"b": 2}], '{"{\\"a\\": 1}","{\\"b\\": 2}"}', marks=needs("column jsonb[]")),
         ("bytea", "\\x6869", "\\x6869"),
         ("timestamptz", "2026-11-14T23:57:08.500+00:00", "2026-11-14 23:57:08.5+00"),
     ],

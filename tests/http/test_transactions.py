@@ -183,7 +183,7 @@ def test_size_of_the_answer(run: Transactions, sql: Sql, t: str) -> None:
         pytest.param("select {t}_raises()", "P0001", marks=needs("function_plpgsql")),
         pytest.param("vacuum", "25001", marks=needs("vacuum")),
         pytest.param("create index concurrently on {t} (b)", "25001", marks=needs("index_concurrently")),
-        pytest.param("create database other", "25001", marks=needs("vacuum")),
+        pytest.param("create database other", "25001", marks=needs("postgresql")),
     ],
 )
 def test_error_in_the_middle(run: Transactions, sql: Sql, t: str, failing: str, sqlstate: str) -> None:

@@ -73,7 +73,7 @@ def test_refusals_are_those_of_the_port() -> None:
     )
     assert (type(unknown), unknown.position, unknown.detail) == (StatementFailed, 8, None)
     two = refine(StatementFailed("prepared statement had 2 statements, expected 1", sqlstate="42P14"))
-    assert type(two) is MultipleStatements
+    assert (type(two), two.sqlstate) == (MultipleStatements, "42601")
     count = refine(StatementFailed("expected 1 arguments, got 2", sqlstate="08P01"))
     assert (type(count), count.message) == (
         ParameterMismatch,

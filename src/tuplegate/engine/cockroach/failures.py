@@ -40,7 +40,7 @@ _RETRY: Final = re.compile(r"^(?:restart transaction: )?Transaction\w*Error\b")
 def refine(failure: port.StatementFailed, sql: str = "") -> port.StatementFailed:
     """Return the failure as the port has it, of one that was made of the engine's error as it is. `sql` is the text
     that failed."""
-    kind, message = type(failure), failure.message
+    kind, message, sqlstate = type(failure), failure.message, failure.sqlstate
     position, detail, hint = failure.position, failure.detail, failure.hint
     if detail is not None and detail.startswith(_SOURCE):
         # What it can read but has not learned yet (0A000) is shown in the same way.
@@ -48,6 +48,7 @@ def refine(failure: port.StatementFailed, sql: str = "") -> port.StatementFailed
         position, detail = find_position(detail, sql), None
     elif failure.sqlstate == "42P14":
         kind, message = port.MultipleStatements, "the text holds more than one statement"
+        sqlstate = "42601"  # as PostgreSQL has it
     elif failure.sqlstate == "08P01" and (told := _EXPECTED.search(message)):
         kind, message = (
             port.ParameterMismatch,
@@ -57,7 +58,7 @@ def refine(failure: port.StatementFailed, sql: str = "") -> port.StatementFailed
         message, detail, hint = _shorten_conflict(message), None, None
     if hint is not None:
         hint = _REPORT.sub("", _HELP.sub("", hint)) or None
-    refined = kind(message, sqlstate=failure.sqlstate, position=position, detail=detail, hint=hint, context=None)
+    refined = kind(message, sqlstate=sqlstate, position=position, detail=detail, hint=hint, context=None)
     refined.fields, refined.statement = failure.fields, failure.statement
     refined.never_ran = failure.never_ran or kind is not type(failure)
     refined.exec_us, refined.attempts, refined.notices = failure.exec_us, failure.attempts, failure.notices
