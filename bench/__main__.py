@@ -52,7 +52,7 @@ def main() -> int:
 def prepare(service: Service) -> None:
     with service.client() as client:
         sql = Sql(client)
-        for text in workloads.SETUP:
+        for text in (*workloads.SETUP, workloads.TIDY):
             sql(text.format(schema=SCHEMA))
 
 

@@ -13,7 +13,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.control import TIERS, Control, Organization, close_clients, new_organization
 from tests.directories import SHARED, VARIABLE, choose_place, new_directory
-from tests.service import FORKED, Service, Sql, make_key, running_service
+from tests.needs import Abilities
+from tests.service import ENGINE, FORKED, Service, Sql, make_key, running_service
 
 pytest_plugins = ["tests.servers", "tests.tenants"]
 
@@ -50,6 +51,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*names): what not every engine can do, by its names in needs.py")
     if not hasattr(config, "workerinput"):  # other processes inherit it
         os.environ[SHARED] = str(new_directory())
 
@@ -74,6 +76,26 @@ def clients() -> Iterator[None]:
 def service() -> Iterator[Service]:
     with running_service(*TIERS) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def abilities(service: Service) -> Abilities:
+    return Abilities(service)
+
+
+@pytest.fixture(scope="session")
+def commit(abilities: Abilities) -> str:
+    """How a transaction that writes is committed, as its answer says."""
+    return "two_phase" if abilities.can("two_phase_commit") else "engine"
+
+
+@pytest.fixture(autouse=True)
+def capable(request: pytest.FixtureRequest) -> None:
+    """Skip a test of something that the engine of the tests cannot do."""
+    for mark in request.node.iter_markers("needs") if ENGINE else ():
+        for name in mark.args:
+            if reason := request.getfixturevalue("abilities").find_missing(name):
+                pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

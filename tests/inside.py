@@ -11,10 +11,14 @@ from typing import Any
 import psycopg
 
 from tests.service import Service
+from tuplegate.engine.cockroach.own.installing import find_cluster
 from tuplegate.engine.libpq.logins import read_url
+from tuplegate.engine.opening import reach_engines, share_engine
+from tuplegate.engine.port import FIRST_ENGINE, OpenEngine
 from tuplegate.engine.postgres.engine import PostgresEngine, open_postgres
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.settings import Settings
 
 _WAIT_S = 60.0
 
@@ -58,12 +62,30 @@ def kill_worker(service: Service) -> None:
     raise AssertionError("the service has no worker")
 
 
-@asynccontextmanager
-async def engine_of(service: Service, primary: Primary | None = None) -> AsyncIterator[PostgresEngine]:
-    """The adapter that a worker has, on the same server."""
+def _secret(service: Service) -> bytes:
     with psycopg.connect(service.conninfo("tuplegate")) as connection:
         row = connection.execute("select secret from installation").fetchone()
     assert row is not None
-    settings = EngineSettings(conninfo(service), installation="test", secret=row[0], primary=primary)
+    return bytes(row[0])
+
+
+@asynccontextmanager
+async def engine_of(service: Service) -> AsyncIterator[OpenEngine]:
+    """The adapter that a worker has, on the same server."""
+    if service.engine and (cluster := await find_cluster(conninfo(service))) is not None:
+        secret, chosen = _secret(service), Settings(engine=service.engine)
+        shared = share_engine(FIRST_ENGINE, cluster.login(secret), (), chosen)
+        reached = reach_engines(chosen, [shared], 0, nobody_before=False)[FIRST_ENGINE]
+        async with reached.open("test", secret) as opened:
+            yield opened
+    else:
+        async with postgres_of(service) as engine:
+            yield engine
+
+
+@asynccontextmanager
+async def postgres_of(service: Service, primary: Primary | None = None) -> AsyncIterator[PostgresEngine]:
+    """The same where the server is a PostgreSQL."""
+    settings = EngineSettings(conninfo(service), installation="test", secret=_secret(service), primary=primary)
     async with open_postgres(settings) as engine:
         yield engine

@@ -11,7 +11,7 @@ import pytest
 
 from tests.control import Organization
 from tests.faults import child, children, send_signal
-from tests.inside import conninfo, engine_of, tenant_of
+from tests.inside import conninfo, postgres_of, tenant_of
 from tests.service import Service, Sql, needs_bundled
 from tuplegate.access.transaction_ids import IdKind, TransactionId, _mac, read_id, write_id
 from tuplegate.engine import port
@@ -72,7 +72,7 @@ def test_an_engine_that_stands_still(service: Service, sql: Sql, t: str, monkeyp
     async def run() -> port.Outcome:
         target = port.Target(tenant_of(service), port.Access.WRITE)
         statement = port.Statement(f"insert into {t} values (1)", "insert")
-        async with engine_of(service) as engine:
+        async with postgres_of(service) as engine:
             stopped = standing_still(service)
 
             def stop_first() -> str:
@@ -102,7 +102,7 @@ def test_what_was_prepared_is_found_to_be_committed(service: Service, sql: Sql, 
 
     async def run() -> port.Outcome:
         target = port.Target(tenant_of(service), port.Access.WRITE)
-        async with engine_of(service) as engine:
+        async with postgres_of(service) as engine:
             gid = engine._recovery.new_gid()
             with closing(psycopg.connect(service.conninfo(target.database))) as lost:
                 ticket = port.Ticket((os.getpid() << 32) + lost.info.backend_pid, gid.rpartition("_")[2])
@@ -132,7 +132,7 @@ def test_a_database_that_cannot_be_entered_holds_up_no_other(
         with psycopg.connect(service.conninfo("postgres"), autocommit=True) as owner:
             owner.execute(f"alter database {closed} allow_connections false".encode())
             try:
-                async with engine_of(service):
+                async with postgres_of(service):
                     return left(service)
             finally:
                 owner.execute(f"alter database {closed} allow_connections true".encode())
@@ -143,7 +143,7 @@ def test_a_database_that_cannot_be_entered_holds_up_no_other(
     assert sql.value(f"select count(*) from {t}") == 1
 
     async def resolve() -> None:
-        async with engine_of(service):
+        async with postgres_of(service):
             pass
 
     asyncio.run(resolve())
@@ -174,7 +174,7 @@ def test_one_that_no_standby_confirms_can_be_asked_for(
     async def run() -> port.Outcome | None:
         target = port.Target(tenant_of(service), port.Access.WRITE)
         statement = port.Statement(f"insert into {t} values (1)", "insert")
-        async with engine_of(service, demanding) as engine:
+        async with postgres_of(service, demanding) as engine:
             with pytest.raises(port.OutcomeUnknown) as unknown:
                 await engine.transaction(target, [statement], BOUNDS, read_only=False, promise=None)
             ticket = unknown.value.ticket

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.inside import engine_of, owner, scratch_schemas, tenant_of, wait_until
+from tests.needs import needs
 from tests.service import ENGINE, Service, Sql, new_data_dir, newer_than, remove, start_service
 from tuplegate.data_plane.capabilities.isolation import RACES
 from tuplegate.data_plane.capabilities.matrix import PROBES
@@ -50,6 +51,7 @@ def run(service: Service, *probes: AnyProbe) -> list[Report]:
     return asyncio.run(one_after_the_other())
 
 
+@needs("postgresql")
 def test_the_matrix_of_the_engine(client: httpx.Client) -> None:
     """About a hundred probes in groups; all hold but those that its build leaves out, or that came with a later one."""
     body = get(client, "/capabilities")
@@ -80,6 +82,7 @@ def test_names_and_titles_are_unique() -> None:
     assert all(name == probe.name for name, probe in PROBES.items())
 
 
+@needs("predicate_locks")
 def test_the_limits_in_force_are_those_of_the_settings(client: httpx.Client) -> None:
     """With their names and units, and how long a transaction may safely live."""
     limits = get(client, "/capabilities")["limits"]
@@ -150,6 +153,7 @@ def test_a_parameter_is_refused(client: httpx.Client) -> None:
 # -- verdicts ---------------------------------------------------------------------------------------------------------
 
 
+@needs("postgresql")
 def test_an_isolation_level_that_lets_the_history_happen_is_found_out(service: Service) -> None:
     """Every history of SERIALIZABLE happens at a level that does not forbid it: then the verdict is no."""
     serializable = [race for race in RACES if race.isolation == "serializable"]
@@ -220,6 +224,7 @@ def test_nothing_is_left_behind(service: Service, client: httpx.Client) -> None:
         assert everything(inside) == before
 
 
+@needs("extensions_listed")
 def test_an_extension_that_is_there_already_is_used_and_stays(service: Service, sql: Sql) -> None:
     """In whatever schema it is, however that is called."""
     sql('create schema "Odd Name"')
@@ -233,6 +238,7 @@ def test_an_extension_that_is_there_already_is_used_and_stays(service: Service, 
         sql('drop schema "Odd Name" cascade')
 
 
+@needs("function_sql", "merge")
 def test_objects_of_the_tenant_do_not_change_a_verdict(sql: Sql) -> None:
     """A probe sees its own scratch schema and the engine's, nothing in `public`."""
     sql("create table public.t (x int)")
@@ -245,6 +251,7 @@ def test_objects_of_the_tenant_do_not_change_a_verdict(sql: Sql) -> None:
         sql("drop function public.twice")
 
 
+@needs("two_phase_commit", "index_concurrently")
 def test_many_at_once_do_not_disturb_each_other(service: Service) -> None:
     """Also where they need the same extension, or race."""
     names = [
@@ -266,6 +273,7 @@ def test_many_at_once_do_not_disturb_each_other(service: Service) -> None:
         assert scratch_schemas(inside) == []
 
 
+@needs("activity")
 def test_first_asks_at_once_run_the_matrix_once() -> None:
     """All get the same answer; the engine made as many scratch schemas as one run makes. A setting shows in the limits;
     and it works with a single connection, which a race would wait for itself on."""
@@ -292,6 +300,7 @@ def test_first_asks_at_once_run_the_matrix_once() -> None:
         remove(data_dir)
 
 
+@needs("extensions_listed")
 def test_probes_that_pile_up_are_turned_away(service: Service) -> None:
     """So many run and wait; whoever comes after is told to come later, and the others are served in the end."""
     asked = _AT_ONCE + 6

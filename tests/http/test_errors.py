@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cases import each_of
+from tests.needs import by_words, needs
 from tests.service import Service, Sql
 
 UNASKED_S = 25.0
@@ -55,7 +56,7 @@ def refused(sql: Sql, statement: str, **more: Any) -> dict[str, Any]:
         ("insert into", 12),
         ("select 'open", 8),
         ("select set_config('a.b', 'c', false) frm x y", 42),
-        ("do $$ begin", 4),
+        pytest.param("do $$ begin", 4, marks=needs("do_block")),
     ],
 )
 def test_a_parse_error_is_400_with_its_position(sql: Sql, statement: str, position: int) -> None:
@@ -73,7 +74,7 @@ def test_a_parse_error_is_400_with_its_position(sql: Sql, statement: str, positi
         "select 1; commit",
         "select set_config('a.b', 'c', false); select 2",
         "create table scratch.t (a int); drop table scratch.t",
-        "do $$ begin null; end $$; select 1",
+        pytest.param("do $$ begin null; end $$; select 1", marks=needs("do_block")),
         "(select 1); (select 2)",
         "/*+ STREAM */ select 1; select 2",
     ],
@@ -192,16 +193,20 @@ def test_a_failure_of_the_engine_has_the_shape_of_an_answer(sql: Sql) -> None:
 @pytest.mark.parametrize(
     ("statement", "sqlstate", "position"),
     [
-        ("select * from scratch.nowhere", "42P01", 15),
-        ("select 'é', nothing", "42703", 13),
-        ("select nosuch(1)", "42883", 8),
-        ("select to_tsquery('a b')", "42601", None),
-        ("select jsonb_path_query('1', ('$' || '.')::jsonpath)", "42601", None),
-        ("do $$ begin execute 'selec 1'; end $$", "42601", None),
-        ("select set_config('a.b', 'c', false), 1/0", "22012", None),
-        ("create table scratch.one (a int)", "42P07", None),
-        ("drop role postgres", "42501", None),
-        ("select pg_read_file('/etc/passwd')", "42501", None),
+        pytest.param("select * from scratch.nowhere", "42P01", 15, marks=needs("positions")),
+        pytest.param("select 'é', nothing", "42703", 13, marks=needs("positions")),
+        pytest.param("select nosuch(1)", "42883", 8, marks=needs("positions")),
+        *by_words(
+            [
+                ("select to_tsquery('a b')", "42601", None),
+                ("select jsonb_path_query('1', ('$' || '.')::jsonpath)", "42601", None),
+                ("do $$ begin execute 'selec 1'; end $$", "42601", None),
+                ("select set_config('a.b', 'c', false), 1/0", "22012", None),
+                ("create table scratch.one (a int)", "42P07", None),
+                ("drop role postgres", "42501", None),
+                ("select pg_read_file('/etc/passwd')", "42501", None),
+            ]
+        ),
     ],
 )
 def test_what_the_engine_refuses_is_200_with_its_sqlstate(
@@ -226,6 +231,7 @@ def test_what_the_engine_refuses_is_200_with_its_sqlstate(
         "insert into scratch.one values (1) returning scratch.latin1(), 'é' as v",
     ],
 )
+@needs("client_encodings", "function_plpgsql")
 def test_a_change_of_the_wires_encoding_does_not_cost_the_answer(sql: Sql, statement: str) -> None:
     """A function can do what SET may not; the answer is still definite, and its text is right if there is any."""
     sql("create table scratch.one (a int)")
@@ -243,8 +249,8 @@ def test_a_change_of_the_wires_encoding_does_not_cost_the_answer(sql: Sql, state
     [
         ("(select 1/0)", "22012"),
         ("select 1/0, set_config('a.b', 'c', false)", "22012"),
-        ("values (setseed(0.5), 'x'::int)", "22P02"),
-        ("select set_config('role', 'nobody_at_all', false)", "22023"),
+        pytest.param("values (setseed(0.5), 'x'::int)", "22P02", marks=needs("setseed")),
+        pytest.param("select set_config('role', 'nobody_at_all', false)", "22023", marks=needs("role_codes")),
     ],
 )
 def test_an_error_is_the_statements_own(sql: Sql, read_sql: Sql, statement: str, sqlstate: str) -> None:
@@ -263,6 +269,7 @@ def test_a_unique_violation_says_which_value(sql: Sql) -> None:
     assert error["detail"] == "Key (a)=(1) already exists."
 
 
+@needs("do_block")
 def test_a_hint_of_the_engine_is_passed_on(sql: Sql) -> None:
     """As a user's own RAISE gives it."""
     raised = "raise exception 'no é' using errcode = 'QG001', detail = 'some', hint = 'try é'"
@@ -272,14 +279,16 @@ def test_a_hint_of_the_engine_is_passed_on(sql: Sql) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "select pg_sleep(600)",
-        "do $$ begin perform pg_sleep(600); end $$",
-        "select set_config('a.b', 'c', false), pg_sleep(600)",
-        "(select pg_sleep(600))",
-        "with recursive r as (select 1 union all select 1 from r) select count(*) from r",
-        "insert into scratch.slow select 1 from pg_sleep(600)",
-    ],
+    by_words(
+        [
+            "select pg_sleep(600)",
+            "do $$ begin perform pg_sleep(600); end $$",
+            "select set_config('a.b', 'c', false), pg_sleep(600)",
+            "(select pg_sleep(600))",
+            "with recursive r as (select 1 union all select 1 from r) select count(*) from r",
+            "insert into scratch.slow select 1 from pg_sleep(600)",
+        ]
+    ),
 )
 def test_a_statement_over_its_time_is_cancelled(sql: Sql, statement: str) -> None:
     """Promptly, with 57014, nothing applied, whichever way the statement is run, and the next one works."""
@@ -292,6 +301,7 @@ def test_a_statement_over_its_time_is_cancelled(sql: Sql, statement: str) -> Non
     assert sql.value("select count(*) from scratch.slow") == 0
 
 
+@needs("do_block")
 def test_a_statement_that_catches_its_cancellation_still_ends(sql: Sql) -> None:
     """What cannot be cancelled is ended from outside; the engine is free of it soon after the answer."""
     started = time.monotonic()
@@ -305,12 +315,14 @@ def test_a_statement_that_catches_its_cancellation_still_ends(sql: Sql) -> None:
 
 @pytest.mark.parametrize("body", ["commit", "rollback", "perform 1; commit; perform 2"])
 @pytest.mark.parametrize("form", ["do $$ begin {}; end $$", "call scratch.p()"])
+@needs("procedure", "do_block")
 def test_code_cannot_end_its_transaction(sql: Sql, form: str, body: str) -> None:
     """CALL and DO run inside a block of the service's, where COMMIT and ROLLBACK are refused."""
     sql(f"create procedure scratch.p() language plpgsql as $$ begin {body}; end $$")
     assert sql.fails(form.format(body))["sqlstate"] == "2D000"
 
 
+@needs("do_block")
 def test_notices_are_passed_on_up_to_a_hundred(sql: Sql) -> None:
     """A flood of them is cut, in order."""
     noisy = "do $$ begin for i in 1..{} loop raise notice 'note %', i; end loop; end $$"
@@ -320,6 +332,7 @@ def test_notices_are_passed_on_up_to_a_hundred(sql: Sql) -> None:
     assert "notices" not in sql("select 1")
 
 
+@needs("do_block")
 def test_notices_of_a_failure_are_passed_on(sql: Sql) -> None:
     """What was said before the error helps to understand it."""
     body = sql.answer("do $$ begin raise warning 'almost'; raise exception 'no'; end $$").json()
@@ -327,6 +340,7 @@ def test_notices_of_a_failure_are_passed_on(sql: Sql) -> None:
     assert [(n["severity"], n["message"]) for n in body["notices"]] == [("WARNING", "almost")]
 
 
+@needs("listen")
 def test_listen_is_accepted(sql: Sql) -> None:
     """It has no effect beyond the request."""
     sql("listen something")
@@ -338,6 +352,7 @@ def test_listen_is_accepted(sql: Sql) -> None:
 # -- conflicts ---------------------------------------------------------------------------------------------------
 
 
+@needs("do_block")
 def test_a_conflict_that_outlasts_the_retries_says_so(sql: Sql) -> None:
     """It is 200 with SQLSTATE 40001 and may be sent again."""
     error = sql.fails("do $$ begin raise serialization_failure; end $$")

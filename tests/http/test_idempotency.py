@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.http.test_serializable_pool import shut
+from tests.needs import by_words, needs
 from tests.service import Service, Sql
 
 WAIT_S = 30.0
@@ -183,6 +184,7 @@ def test_failure_that_ends(client: httpx.Client, sql: Sql, t: str) -> None:
 
 
 @both
+@needs("lock_table", "activity")
 def test_while_the_first_runs(service: Service, client: httpx.Client, sql: Sql, t: str, send: Send) -> None:
     """While the first runs a repeat is 409 and retryable; afterwards it gets the answer."""
     key = new_key()
@@ -265,7 +267,9 @@ def test_streams(client: httpx.Client, sql: Sql, t: str, accept: str | None) -> 
     assert count(sql, t) == 0
 
 
-@pytest.mark.parametrize("statement", ["vacuum {t}", "create index concurrently on {t} (a)", "vacuum (analyze) {t}"])
+@pytest.mark.parametrize(
+    "statement", by_words(["vacuum {t}", "create index concurrently on {t} (a)", "vacuum (analyze) {t}"])
+)
 def test_not_in_a_block(client: httpx.Client, sql: Sql, t: str, statement: str) -> None:
     """A statement that cannot run in a transaction block is 400 with a key, and works without."""
     assert code(by_query(client, new_key(), statement.format(t=t))) == (400, "malformed_request")
@@ -310,6 +314,7 @@ def test_read_key(service: Service, client: httpx.Client, read_key: str, sql: Sq
     assert count(sql, t) == 1
 
 
+@needs("temporary_table", "two_phase_commit")
 def test_one_phase(client: httpx.Client, sql: Sql, t: str) -> None:
     """A transaction that cannot be prepared is recorded with its data too."""
     key = new_key()
@@ -333,6 +338,7 @@ def test_with_a_chosen_id(client: httpx.Client, sql: Sql, t: str) -> None:
     assert again.headers[REPLAYED] == "true"
 
 
+@needs("do_block")
 def test_an_error_of_ones_own(client: httpx.Client) -> None:
     """An error that a function raises with any SQLSTATE is the function's, with a key as without."""
     statement = "do $$ begin raise exception 'mine' using errcode = '25001'; end $$"
@@ -349,7 +355,7 @@ def test_conflicts(service: Service, sql: Sql, t: str) -> None:
         with service.client() as client:
             for i in range(10):
                 for _ in range(2):
-                    statement = f"update {t} set a = a::int + 1"
+                    statement = f"update {t} set a = (a::int + 1)::text"
                     assert by_query(client, f"{t}-{worker}-{i}", statement).json()["success"] is True
 
     with ThreadPoolExecutor(3) as pool:
@@ -357,6 +363,7 @@ def test_conflicts(service: Service, sql: Sql, t: str) -> None:
     assert sql.value(f"select a::int from {t}") == 30
 
 
+@needs("notices_of_drops")
 def test_notices_come_with_a_key_as_without(sql: Sql, client: httpx.Client) -> None:
     """And again with the repeat."""
     noisy = "drop table if exists never_there"

@@ -82,8 +82,7 @@ def test_a_connection_lost_in_a_statement(service: Service, client: httpx.Client
     answers: list[httpx.Response] = []
     running = threading.Thread(target=lambda: answers.append(opened.post("query", sql=slow, sequence=1)))
     running.start()
-    with service.client() as other:
-        until(lambda: runs(other, slow))
+    until(lambda: runs(service, slow))
     terminate(service, pid)
     running.join()
     assert error_of(answers[0]) == (503, "engine_unavailable")
@@ -143,7 +142,7 @@ def test_a_key_that_is_revoked_while_a_statement_runs(service: Service, client: 
         answers: list[httpx.Response] = []
         running = threading.Thread(target=lambda: answers.append(opened.post("query", sql=slow)))
         running.start()
-        until(lambda: runs(client, slow))
+        until(lambda: runs(service, slow))
         revoke(service, key)
         assert client.post("/v1/query", json={"sql": "select 1 from lost", "timeout_ms": 15000}).json()["success"]
         running.join()

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 
+from tests.activity import Activity
+from tests.needs import needs
 from tests.service import Service, make_key
 
 
@@ -68,6 +69,7 @@ def error_of(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
+@needs("reads_beside_writes")
 def test_what_it_writes_is_seen_when_it_is_committed(client: httpx.Client, table: str) -> None:
     opened = Open(client)
     assert opened.begun["state"] == "open"
@@ -82,6 +84,7 @@ def test_what_it_writes_is_seen_when_it_is_committed(client: httpx.Client, table
     assert opened.state["state"] == "committed"
 
 
+@needs("two_phase_commit")
 def test_it_is_committed_in_two_phases(client: httpx.Client, table: str) -> None:
     """Once the service knows that the database has no code of its own, which it asks after a table was made."""
     numbers = iter(range(1, 1000))
@@ -114,6 +117,7 @@ def test_one_statement_with_many_lists_of_parameters(client: httpx.Client, table
     assert rows(client, "select text from notes") == ["y", "y"]
 
 
+@needs("reads_beside_writes")
 def test_a_list_of_parameters_that_fails_is_named(client: httpx.Client, table: str) -> None:
     opened = Open(client)
     opened.query("savepoint before")
@@ -191,7 +195,7 @@ def test_a_failed_statement_leaves_it_failed_until_a_savepoint(client: httpx.Cli
 def test_a_failed_one_cannot_be_committed(client: httpx.Client, table: str) -> None:
     opened = Open(client)
     opened.query("insert into notes values (1, 'a')")
-    opened.query("select nothing")
+    opened.query("select unknown_column")
     failed = opened.commit()
     assert (failed["success"], failed["error"]["sqlstate"]) == (False, "25P02")
     assert opened.state["state"] == "aborted"
@@ -311,6 +315,7 @@ def test_a_stream_whose_reader_leaves_ends_nothing_else(client: httpx.Client, ta
         opened.rollback()
 
 
+@needs("lock_table", "activity")
 def test_a_reader_that_does_not_read_does_not_hold_locks(client: httpx.Client, service: Service, table: str) -> None:
     opened = Open(client, statement="lock table notes")
     stuck = """select 1 from pg_stat_activity where state = 'idle in transaction' and query like 'FETCH%'
@@ -363,11 +368,11 @@ def test_a_sequence_sent_again_is_not_run_again(client: httpx.Client, table: str
     assert rows(client) == [1]
 
 
-def runs(client: httpx.Client, sql: str) -> bool:
-    """Whether the statement runs in the engine just now."""
-    seen = "select count(*) from pg_stat_activity where state = 'active' and query = $1"
-    answer = client.post("/v1/query", json={"sql": seen, "params": [sql], "row_mode": "arrays"})
-    return bool(answer.json()["rows"][0][0])
+def runs(service: Service, sql: str) -> bool:
+    """Return whether a statement with this beginning is running."""
+    activity = Activity(service)
+    with activity.connection:
+        return activity.count_running(sql) == 1
 
 
 def test_one_request_at_a_time(client: httpx.Client, service: Service) -> None:
@@ -376,7 +381,7 @@ def test_one_request_at_a_time(client: httpx.Client, service: Service) -> None:
     with service.client() as other:
         running = threading.Thread(target=lambda: opened.query(slow))
         running.start()
-        until(lambda: runs(other, slow))
+        until(lambda: runs(service, slow))
         answer = other.post(f"/v1/transaction/{opened.id}/query", json={"sql": "select 1"})
         assert error_of(answer) == (409, "transaction_in_use")
         running.join()
@@ -397,6 +402,7 @@ def test_it_expires(client: httpx.Client, table: str) -> None:
     assert rows(client) == []
 
 
+@needs("activity")
 @pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
 def test_a_request_during_its_rollback_learns_why_it_ends(client: httpx.Client, accept: str) -> None:
     """Also if it is sent again: the answer to a stream is not kept, but nothing else can be said."""
@@ -474,6 +480,7 @@ def test_no_more_than_sixteen_of_an_organization(client: httpx.Client) -> None:
     Open(client).rollback()
 
 
+@needs("temporary_table", "setting work_mem = '77kB'")
 def test_its_connection_is_clean_afterwards(client: httpx.Client) -> None:
     for _ in range(20):
         opened = Open(client)
@@ -503,7 +510,7 @@ def test_an_abort_while_a_statement_runs(client: httpx.Client, service: Service,
     running = threading.Thread(target=lambda: seen.append(opened.query(slow)))
     running.start()
     with service.client() as other:
-        until(lambda: runs(other, slow))
+        until(lambda: runs(service, slow))
         assert other.post(f"/v1/transaction/{opened.id}/abort").json()["state"] == "aborted"
     running.join()
     assert seen[0]["success"] is False
@@ -518,6 +525,7 @@ def test_strings_for_json(client: httpx.Client) -> None:
     opened.rollback()
 
 
+@needs("lock_table")
 def test_revoked_in_the_middle(service: Service, client: httpx.Client, table: str) -> None:
     key = make_key(service, "write")
     with service.client(key) as writer:
@@ -555,6 +563,7 @@ def revoke(service: Service, key: str) -> None:
         assert control.delete(f"/v1/keys/{id}").status_code in (200, 204)
 
 
+@needs("lock_table")
 def test_an_abort_is_answered_when_its_locks_are_free(client: httpx.Client, table: str) -> None:
     for _ in range(20):
         opened = Open(client, statement="lock table notes")
@@ -603,9 +612,9 @@ def test_a_commit_does_not_wait_for_those_that_wait_for_it(service: Service, cli
     waiting = [threading.Thread(target=update) for _ in range(40)]
     for thread in waiting:
         thread.start()
-    stuck = "select from pg_stat_activity where wait_event_type = 'Lock'"
-    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as engine:
-        until(lambda: len(engine.execute(stuck).fetchall()) >= 2)
+    activity = Activity(service)
+    until(lambda: activity.count_running("update notes") >= 2)
+    activity.connection.close()
     opened.commit()
     for thread in waiting:
         thread.join()

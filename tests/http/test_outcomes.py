@@ -15,7 +15,9 @@ import httpx
 import psycopg
 import pytest
 
+from tests.activity import Activity
 from tests.cases import each_of
+from tests.needs import Abilities, needs
 from tests.service import Service, Sql
 
 WAIT_S = 60.0
@@ -103,17 +105,20 @@ class Held:
         """`passes` is how often it gets through without waiting, where it is run again."""
         self.answers: list[httpx.Response] = []
         gate = f"{table}_gate"
-        marker = f"select count(*) from {gate} /* {id} */"
+        # Who writes waits for another who has written the row; who reads waits only for a lock of the table.
+        marker, closes = f"update {gate} set a = 2", f"update public.{gate} set a = 1"
+        if more.get("read_only"):
+            marker, closes = f"select count(*) from {gate}", f"lock table public.{gate}"
         if passes:
             locks = f"if nextval('{gate}_passed') > {passes} then lock table {gate}; end if"
-            marker = f"do $$ begin {locks}; end $$ /* {id} */"
+            marker, closes = f"do $$ begin {locks}; end $$", f"lock table public.{gate}"
         write = "select 1" if more.get("read_only") else f"insert into {table} values ('{id}')"
         with service.client() as client:
             database = Sql(client).value("select current_database()")
-            Sql(client)(f"create table if not exists {gate} ()")
+            Sql(client)(f"create table if not exists {gate} as select 0 as a")
             Sql(client)(f"create sequence if not exists {gate}_passed owned by none")
         self._gate = psycopg.connect(service.conninfo(database))
-        self._gate.execute(f"lock table public.{gate}".encode())
+        self._gate.execute(closes.encode())
 
         def work() -> None:
             with service.client() as client:
@@ -121,8 +126,9 @@ class Held:
 
         self.thread = threading.Thread(target=work)
         self.thread.start()
-        waits = f"select count(*) from pg_stat_activity where query like '%{id}%' and wait_event_type = 'Lock'"
-        eventually(lambda: as_superuser(service, waits) == [(1,)])
+        activity = Activity(service)
+        eventually(lambda: activity.count_running(gate) == 1)
+        activity.connection.close()
 
     def answer(self) -> httpx.Response:
         self._gate.close()
@@ -133,11 +139,12 @@ class Held:
 # -- ids of the service's making ------------------------------------------------------------------------------------
 
 
-def test_own_ids(client: httpx.Client, read_client: httpx.Client, t: str) -> None:
+def test_own_ids(client: httpx.Client, read_client: httpx.Client, t: str, abilities: Abilities) -> None:
     """The id in every answer tells the outcome: of a write, a read, a failure, one that could not be prepared."""
     wrote = run(client, f"insert into {t} values ('x')")["transaction_id"]
     read = run(client, f"select * from {t}", read_only=True)["transaction_id"]
-    one_phase = run(client, "create temp table x (a int)")["transaction_id"]
+    temporary = "create temp table x (a int)" if abilities.can("temporary_table") else f"insert into {t} values ('z')"
+    one_phase = run(client, temporary)["transaction_id"]
     failed = post(client, f"insert into {t} values ('y')", "select 1 / 0").json()["transaction_id"]
     for id, expected in ((wrote, "committed"), (read, "committed"), (one_phase, "committed"), (failed, "aborted")):
         assert state(client, id) == expected
@@ -234,6 +241,7 @@ def test_refused_before_it_began(client: httpx.Client) -> None:
     assert run(client, "select 1", id=id)["transaction_id"] == id
 
 
+@needs("temporary_table", "two_phase_commit")
 def test_one_phase_with_chosen_id(client: httpx.Client, sql: Sql, t: str) -> None:
     """A transaction that cannot be prepared keeps its promise too."""
     id = new_id()
@@ -262,22 +270,25 @@ def test_in_progress(service: Service, client: httpx.Client, sql: Sql, t: str) -
     id = new_id()
     database = sql.value("select current_database()")
     sql(f"create table {t}_held (a int)")
-    held = f"select count(*) from {t}_held"
-    waits = f"select count(*) from pg_stat_activity where query = '{held}' and wait_event_type = 'Lock'"
+    sql(f"insert into {t}_held values (1)")
+    activity = Activity(service)
     with (
         service.client() as writer,
         ThreadPoolExecutor(1) as pool,
         psycopg.connect(service.conninfo(database)) as holder,
+        activity.connection,
     ):
-        holder.execute(f"lock table public.{t}_held".encode())
-        running = pool.submit(post, writer, f"insert into {t} values ('x')", held, id=id)
-        eventually(lambda: as_superuser(service, waits) == [(1,)])
+        holder.execute(f"update public.{t}_held set a = 2".encode())
+        waiting = f"update {t}_held set a = 3"
+        running = pool.submit(post, writer, f"insert into {t} values ('x')", waiting, id=id)
+        eventually(lambda: activity.count_running(f"{t}_held") == 1)
         started = time.monotonic()
         assert state(client, id) == "in_progress"
         assert code(post(client, f"insert into {t} values ('y')", id=id)) == (409, "transaction_id_used")
         while time.monotonic() - started < 5.5:  # beyond what a young record is given for granted
             assert state(client, id) == "in_progress"
             time.sleep(0.25)
+        holder.rollback()
     assert running.result().json()["success"] is True
     assert state(client, id) == "committed"
     assert sql.value(f"select count(*) from {t}") == 1
@@ -307,8 +318,9 @@ def test_client_gone(service: Service, client: httpx.Client, sql: Sql, t: str) -
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {service.key}", ID: id}
     body = json.dumps({"statements": [f"insert into {t} values ('x')", f"select pg_sleep(30) /* {id} */"]})
     gone.request("POST", "/v1/transaction", body, headers)
-    asleep = f"select count(*) from pg_stat_activity where query like '%/* {id} */' and state = 'active'"
-    eventually(lambda: as_superuser(service, asleep.replace("'%/*", "'%pg_sleep(30) /*")) == [(1,)])
+    activity = Activity(service)
+    eventually(lambda: activity.count_running("pg_sleep(30") == 1)
+    activity.connection.close()
     gone.close()
     eventually(lambda: state(client, id) == "aborted")
     assert sql.value(f"select count(*) from {t}") == 0
@@ -348,7 +360,9 @@ def test_abort_of_running(service: Service, client: httpx.Client, sql: Sql, t: s
     assert sql.value(f"select count(*) from {t}") == 0
 
 
-@pytest.mark.parametrize("more", ["select 1", "create temp table scratch (a int)"])
+@pytest.mark.parametrize(
+    "more", ["select 1", pytest.param("create temp table scratch (a int)", marks=needs("temporary_table", "do_block"))]
+)
 def test_aborted_is_not_run_again(service: Service, client: httpx.Client, sql: Sql, t: str, more: str) -> None:
     """A transaction that was aborted while it ran is not run once more only to find that out."""
     id = new_id()
@@ -364,6 +378,7 @@ def test_aborted_is_not_run_again(service: Service, client: httpx.Client, sql: S
     sql(f"drop sequence {t}_runs cascade")
 
 
+@needs("trigger_row", "temporary_table")
 def test_abort_of_running_one_phase(service: Service, client: httpx.Client, sql: Sql, t: str) -> None:
     """An abort stops a transaction that cannot be prepared as well."""
     id = new_id()
@@ -379,6 +394,7 @@ def test_abort_of_running_one_phase(service: Service, client: httpx.Client, sql:
     sql(f"drop function {t}_temp cascade")
 
 
+@needs("lock_table")
 def test_abort_of_running_read(service: Service, client: httpx.Client, t: str) -> None:
     """A read-only transaction that was aborted while it ran does not call itself done."""
     id = new_id()
@@ -389,7 +405,7 @@ def test_abort_of_running_read(service: Service, client: httpx.Client, t: str) -
     assert state(client, id) == aborted
 
 
-def test_abort_races_the_commit(service: Service, sql: Sql, t: str) -> None:
+def test_abort_races_the_commit(service: Service, sql: Sql, t: str, abilities: Abilities) -> None:
     """However an abort and a commit meet, both answers, the outcome and the data agree."""
     seen = set()
     delay_s = 0.0
@@ -397,7 +413,7 @@ def test_abort_races_the_commit(service: Service, sql: Sql, t: str) -> None:
         for round in range(RACE_ROUNDS):
             id = new_id()
             statements = [f"insert into {t} values ('{id}')"]
-            if round % 5 == 4:
+            if round % 5 == 4 and abilities.can("temporary_table"):
                 statements.append("create temp table x (a int)")
             answer = pool.submit(post, first, *statements, id=id)
             time.sleep(delay_s)  # every round meets the transaction at another point
@@ -485,6 +501,7 @@ def known(client: httpx.Client, t: str) -> str:
         " query_to_xml('table tuplegate.{table}', true, false, '')",
     ],
 )  # fmt: skip
+@needs("postgresql")
 def test_records_are_out_of_reach(client: httpx.Client, sql: Sql, table: str, attack: str) -> None:
     """A tenant can neither read, change, lock nor watch the records, alone or in a transaction."""
     statement = attack.format(table=table)
@@ -498,6 +515,7 @@ def test_records_are_out_of_reach(client: httpx.Client, sql: Sql, table: str, at
         assert body["error"]["sqlstate"] == ("25P01" if lock_alone else "42501"), body
 
 
+@needs("postgresql")
 def test_views_of_records(client: httpx.Client, sql: Sql, known: str) -> None:
     """A view of the records shows them to nobody, nor does one that others are let into."""
     sql("create view public.records as select * from tuplegate.verdict")
@@ -539,6 +557,7 @@ def test_views_of_records(client: httpx.Client, sql: Sql, known: str) -> None:
         "do $$ begin perform tuplegate.decide('txn_forged_000001', 'aborted', md5('x')); end $$",
     ],
 )  # fmt: skip
+@needs("postgresql")
 def test_records_cannot_be_forged(service: Service, client: httpx.Client, known: str, attack: str) -> None:
     """A tenant can change nothing in the schema of the records; without the service's word a call does nothing."""
     [(owner,)] = as_superuser(service, "select current_user")
@@ -559,6 +578,7 @@ def test_records_cannot_be_forged(service: Service, client: httpx.Client, known:
     assert state(client, fresh) == "committed"
 
 
+@needs("postgresql")
 def test_functions_of_ones_own(client: httpx.Client, sql: Sql, t: str) -> None:
     """What a tenant puts in the path of the record's functions is not used by them."""
     sql("create function public.sha256(bytea) returns bytea language sql as $$ select '\\x00'::bytea $$")
@@ -575,13 +595,15 @@ def test_functions_of_ones_own(client: httpx.Client, sql: Sql, t: str) -> None:
         sql("drop function public.encode(bytea, text)")
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["search_path = ''", "search_path = pg_temp, public", "statement_timeout = '5s'", "bytea_output = 'escape'",
-     "standard_conforming_strings = off", "plpgsql.extra_errors = 'all'", "check_function_bodies = off",
-     "enable_indexscan = off", "quote_all_identifiers = on", "xmloption = document", "timezone = 'Asia/Tokyo'",
-     "default_transaction_read_only = on", "lock_timeout = '1s'", "jit = off", "plan_cache_mode = force_generic_plan"],
+SETTINGS = (
+    "search_path = ''", "search_path = pg_temp, public", "statement_timeout = '5s'", "bytea_output = 'escape'",
+    "standard_conforming_strings = off", "plpgsql.extra_errors = 'all'", "check_function_bodies = off",
+    "enable_indexscan = off", "quote_all_identifiers = on", "xmloption = document", "timezone = 'Asia/Tokyo'",
+    "default_transaction_read_only = on", "lock_timeout = '1s'", "jit = off", "plan_cache_mode = force_generic_plan",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", [pytest.param(one, marks=needs(f"setting {one}")) for one in SETTINGS])
 def test_settings_do_not_break_promises(client: httpx.Client, sql: Sql, t: str, setting: str) -> None:
     """Whatever the transaction sets, its record commits with it."""
     id = new_id()

@@ -1,8 +1,10 @@
 """One statement over HTTP: what comes back."""
 
+from tests.needs import needs
 from tests.service import Service, Sql
 
 
+@needs("int_literals")
 def test_a_select_gives_columns_types_rows_and_timings(sql: Sql) -> None:
     """The shape of the contract's first example."""
     body = sql("select 1 as id, 'a' as name")

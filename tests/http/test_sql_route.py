@@ -13,6 +13,7 @@ import pytest
 from tests.cases import each_of
 from tests.control import Control, new_organization
 from tests.metrics import scrape
+from tests.needs import Abilities, by_words, needs
 from tests.service import Service, Sql
 
 RAW = {"Neon-Raw-Text-Output": "true", "Neon-Array-Mode": "true"}
@@ -119,19 +120,21 @@ def test_a_result_describes_its_columns(neon: Neon, sql: Sql, t: str) -> None:
 
 @each_of(
     ("statement", "command", "count"),
-    [
-        ("create table {t}_x (a int)", "CREATE", None),
-        ("insert into {t} values (1, 'x'), (2, 'y')", "INSERT", 2),
-        ("update {t} set b = 'z' where a = 1 returning a", "UPDATE", 1),
-        ("select a from {t}", "SELECT", 2),
-        ("create table {t}_y as select a from {t}", "SELECT", 2),
-        ("merge into {t} using (values (1)) v (a) on {t}.a = v.a when matched then delete", "MERGE", 1),
-        ("delete from {t}", "DELETE", 1),
-        ("select from generate_series(1, 250)", "SELECT", 250),
-        ("do $$ begin end $$", "DO", None),
-        ("vacuum {t}", "VACUUM", None),
-        ("drop table {t}_x, {t}_y", "DROP", None),
-    ],
+    by_words(
+        [
+            ("create table {t}_x (a int)", "CREATE", None),
+            ("insert into {t} values (1, 'x'), (2, 'y')", "INSERT", 2),
+            ("update {t} set b = 'z' where a = 1 returning a", "UPDATE", 1),
+            ("select a from {t}", "SELECT", 2),
+            ("create table {t}_y as select a from {t}", "SELECT", 2),
+            ("merge into {t} using (values (1)) v (a) on {t}.a = v.a when matched then delete", "MERGE", 1),
+            ("delete from {t} where a = 2", "DELETE", 1),
+            ("select from generate_series(1, 250)", "SELECT", 250),
+            ("do $$ begin end $$", "DO", None),
+            ("vacuum {t}", "VACUUM", None),
+            ("drop table if exists {t}_x, {t}_y", "DROP", None),
+        ]
+    ),
 )
 def test_the_count_is_that_of_the_command_tag(neon: Neon, t: str, statement: str, command: str, count: int) -> None:
     result = neon.result(statement.format(t=t))
@@ -165,6 +168,7 @@ VALUES = [
 """A type, the engine's text of a value, and what that is without raw text."""
 
 
+@needs("range", "arrays")
 def test_values_are_the_engine_s_text_or_json_where_json_has_the_type(neon: Neon) -> None:
     """The text goes both ways as it is."""
     listed = ", ".join(f"${i}::{type} as c{i}" for i, (type, _, _) in enumerate(VALUES, start=1))
@@ -178,6 +182,7 @@ def test_values_are_the_engine_s_text_or_json_where_json_has_the_type(neon: Neon
     assert neon.rows(f"select {nulls}") == neon.rows(f"select {nulls}", headers={"Neon-Array-Mode": "true"})
 
 
+@needs("domain")
 def test_large_values_and_types_of_the_tenant_s_own_are_the_same(neon: Neon, sql: Sql) -> None:
     """Values that are written in pieces; and a type that nobody has asked about."""
     sql("create type sql_mood as enum ('sad', 'happy')")
@@ -239,9 +244,9 @@ def test_a_table_that_others_have_made_anew_is_described_as_it_is(
         ("int[]", [1, None, "3"], "{1,NULL,3}"),
         ("bool[]", [True, False], "{t,f}"),
         ("text[]", ["a", None, "NULL", "", 'q"\\', "{,}"], '{a,NULL,"NULL","","q\\"\\\\","{,}"}'),
-        ("text[]", [["a"], ["b c"]], '{{a},{"b c"}}'),
+        pytest.param("text[]", [["a"], ["b c"]], '{{a},{"b c"}}', marks=needs("arrays")),
         ("text[]", [], "{}"),
-        ("jsonb[]", [{"a": 1}, {"b": 2}], '{"{\\"a\\": 1}","{\\"b\\": 2}"}'),
+        pytest.param("jsonb[]", [{"a": 1}, {"b": 2}], '{"{\\"a\\": 1}","{\\"b\\": 2}"}', marks=needs("column jsonb[]")),
         ("bytea", "\\x6869", "\\x6869"),
         ("timestamptz", "2026-11-14T23:57:08.500+00:00", "2026-11-14 23:57:08.5+00"),
     ],
@@ -303,7 +308,7 @@ def test_several_statements_are_one_transaction(neon: Neon, t: str) -> None:
         {"query": f"insert into {t} values ($1, $2)", "params": [1, "x"]},
         {"query": f"select * from {t}", "arrayMode": False},
         f"select * from {t}",
-        "select pg_current_xact_id_if_assigned() is not null",
+        f"select count(*) = 1 from {t}",
     )
     assert [result["rows"] for result in results] == [[], [{"a": "1", "b": "x"}], [["1", "x"]], [["t"]]]
     assert [result["rowAsArray"] for result in results] == [True, False, True, True]
@@ -311,6 +316,7 @@ def test_several_statements_are_one_transaction(neon: Neon, t: str) -> None:
     assert neon.batch() == []
 
 
+@needs("positions")
 def test_of_several_statements_with_an_error_none_is_applied(neon: Neon, t: str) -> None:
     """The error is that of the statement, with its place in that one's text; also one that comes with the commit."""
     error = neon.fails({"queries": as_queries((f"insert into {t} values (1, 'x')", "select 1 as one, nothing"))})
@@ -378,6 +384,7 @@ def test_what_meets_a_conflict_is_run_again(service: Service, neon: Neon, t: str
 # -- errors -------------------------------------------------------------------------------------------------------
 
 
+@needs("do_block", "domain")
 def test_an_error_has_all_that_the_engine_says(neon: Neon, t: str) -> None:
     """Of each kind the fields that it has; those that it has not are null."""
     error = neon.fails(f"select 'é', nothing from {t}")
@@ -433,7 +440,9 @@ def test_the_key_is_the_password_or_the_token(service: Service, neon: Neon, read
     nobody = neon.client.post("/sql", content='{"query": "select 1"}')
     assert (nobody.status_code, nobody.json()["code"]) == (400, "28P01")
     bare = {"Authorization": f"Bearer {service.key}"}
-    assert neon.client.post("/sql", content='{"query": "select 1 as n"}', headers=bare).json()["rows"] == [{"n": 1}]
+    assert neon.client.post("/sql", content='{"query": "select 1::int4 as n"}', headers=bare).json()["rows"] == [
+        {"n": 1}
+    ]
 
 
 @each_of(
@@ -502,7 +511,7 @@ def test_a_body_that_is_too_large_is_refused(neon: Neon) -> None:
     assert error["error"]["code"] == "body_too_large"
 
 
-def test_a_key_for_idempotency_works_here_too(neon: Neon, t: str) -> None:
+def test_a_key_for_idempotency_works_here_too(neon: Neon, t: str, abilities: Abilities) -> None:
     """One statement, and several; what cannot be kept whole is not run."""
     once = {"Idempotency-Key": uuid.uuid4().hex, **RAW}
     body = {"query": f"insert into {t} values (1, 'x') returning a"}
@@ -517,5 +526,6 @@ def test_a_key_for_idempotency_works_here_too(neon: Neon, t: str) -> None:
     once = {"Idempotency-Key": uuid.uuid4().hex}
     large = f"insert into {t} select g, 'x' from generate_series(10, 15) g returning repeat('x', 200000)"
     assert neon.fails(large, once, 503)["error"]["code"] == "answers_full"
-    assert neon.fails(f"vacuum {t}", once)["code"] == "25001"
+    if abilities.can("vacuum"):
+        assert neon.fails(f"vacuum {t}", once)["code"] == "25001"
     assert neon.rows(f"select count(*) from {t}") == [["2"]]

@@ -62,7 +62,9 @@ def dump(value: Any) -> str:
 
 
 class Wire:
-    """`POST /v1/query`, read without loss."""
+    """`POST /v1/query`, read without loss. `has_dimensions`: the engine has arrays of arrays."""
+
+    has_dimensions = True
 
     def __init__(self, client: httpx.Client) -> None:
         self.client = client

@@ -42,10 +42,6 @@ class Loop:
             self.run(block.__aexit__(None, None, None))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "needs(name): what not every engine can do, by its name in capabilities.py")
-
-
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a test that is a coroutine on the engine's loop."""
     if not asyncio.iscoroutinefunction(pyfuncitem.obj):
@@ -156,7 +152,7 @@ def capabilities(loop: Loop, engine: OpenEngine, databases: EngineDatabases, dat
 
 @pytest.fixture(autouse=True)
 def capable(request: pytest.FixtureRequest) -> None:
-    """Skip a test of something that this engine cannot do."""
+    """Skip a test of something that this engine cannot do, by the names in capabilities.py."""
     for mark in request.node.iter_markers("needs"):
         [name] = mark.args
         if name not in request.getfixturevalue("capabilities"):

@@ -57,13 +57,24 @@ def test_the_position_is_read_off_the_drawing(detail: str, position: int | None)
     assert find_position(detail) == position
 
 
+def test_the_position_counts_what_the_drawing_leaves_out() -> None:
+    """Comments and blanks before the first word; the engine's drawing begins with that."""
+    text = "-- é select )\n /* é */ select )"
+    assert find_position("source SQL:\nselect )\n       ^", text) == text.rindex(")") + 1
+    assert find_position("source SQL:\nselect )\n       ^", "something else") == 8
+
+
 def test_refusals_are_those_of_the_port() -> None:
     syntax = refine(
         StatementFailed("at or near", sqlstate="42601", detail="source SQL:\nselec 1\n^", hint="try \\h SELECT")
     )
     assert (type(syntax), syntax.position, syntax.detail, syntax.hint) == (ParseFailed, 1, None, None)
+    unknown = refine(
+        StatementFailed("unimplemented", sqlstate="0A000", detail="source SQL:\ncreate domain d\n       ^")
+    )
+    assert (type(unknown), unknown.position, unknown.detail) == (StatementFailed, 8, None)
     two = refine(StatementFailed("prepared statement had 2 statements, expected 1", sqlstate="42P14"))
-    assert type(two) is MultipleStatements
+    assert (type(two), two.sqlstate) == (MultipleStatements, "42601")
     count = refine(StatementFailed("expected 1 arguments, got 2", sqlstate="08P01"))
     assert (type(count), count.message) == (
         ParameterMismatch,

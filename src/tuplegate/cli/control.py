@@ -10,6 +10,7 @@ import click
 
 from tuplegate.cli.output import write_record, write_records
 from tuplegate.cli.remote import connect, options, translate_failures, with_client
+from tuplegate.cli.sending.command import send
 
 if TYPE_CHECKING:
     from tuplegate.client import Client
@@ -137,6 +138,9 @@ def database_clone(client: "Client", format: str | None, source: str, name: str)
 def database_move(client: "Client", format: str | None, name: str, engine: str, organization: str | None) -> None:
     """Move the database NAME to another ENGINE. Needs the scope operator."""
     write_record(format, _get_fields(client.databases.move(name, engine, organization=organization)))
+
+
+database.add_command(send)
 
 
 @database.command("update")

@@ -9,7 +9,7 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane import common
-from tuplegate.engine.port import Databases
+from tuplegate.engine.port import Databases, NotSupported
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.control import DatabaseChange, DatabaseRecord, DatabaseRequest
@@ -48,10 +48,13 @@ class DatabaseRoutes:
         if request.clone_of is not None:
             source = await self._find(identity, request.clone_of)
             _check_transition(source, "be cloned")
-        with common.translate_refusal(taken=f"there is a database {request.name!r} already"):
-            id = await self._lifecycle.create(
-                actor_of(identity, exchange), request.name, None if source is None else source.id
-            )
+        try:
+            with common.translate_refusal(taken=f"there is a database {request.name!r} already"):
+                id = await self._lifecycle.create(
+                    actor_of(identity, exchange), request.name, None if source is None else source.id
+                )
+        except NotSupported as failure:
+            raise ServiceError("not_supported", str(failure)) from failure
         await self._answer(exchange, identity, id, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:

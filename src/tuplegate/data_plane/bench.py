@@ -6,6 +6,7 @@ organization, and ends when its client leaves.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter_ns
 
@@ -13,7 +14,7 @@ import msgspec
 
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.workloads import SETUP, WORKLOADS, RunKind, Workload
+from tuplegate.data_plane.workloads import SETUP, TIDY, WORKLOADS, RunKind, Workload
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import one_of, read_query, whole_number
@@ -66,6 +67,8 @@ class BenchRoutes:
             async with self._engine.session(target, _SETUP_TIMEOUT_MS) as session:
                 for text in SETUP:
                     await session.run(text.format(schema=schema))
+                with suppress(port.ParseFailed):
+                    await session.run(TIDY.format(schema=schema))
             measured = _Measured([])
             loop = asyncio.get_running_loop()
             started = perf_counter_ns()

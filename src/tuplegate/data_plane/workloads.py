@@ -14,8 +14,9 @@ SETUP = (
     "insert into {schema}.bench_users select g, 'name' || g, 'user' || g || '@example.org', g * 1.1"
     f" from generate_series(1, {ROWS}) g",
     "create table {schema}.bench_events (id bigint generated always as identity primary key, user_id int, note text)",
-    "vacuum analyze {schema}.bench_users",
 )
+TIDY = "vacuum analyze {schema}.bench_users"
+"""Makes reads as fast as they are in a table that was used for a while, on engines that know it."""
 POINT_READ = "select id, name, email from {schema}.bench_users where id = {id}"
 INSERT = "insert into {schema}.bench_events (user_id, note) values ({id}, 'note {id}')"
 UPDATE = "update {schema}.bench_users set score = score + 1 where id = {id}"

@@ -119,7 +119,7 @@ class Lifecycle:
         await self._catalog.databases.add(actor, id, id, actor.organization, name, clone_of, engine)
         try:
             await self._finish_made(id)
-        except (port.StatementFailed, port.EngineBusy):
+        except (port.StatementFailed, port.EngineBusy, port.NotSupported):
             await self._catalog.databases.discard(actor, id)
             raise
         return id
@@ -203,7 +203,7 @@ class Lifecycle:
                 await self._databases.create(database.engine_name)
             else:
                 await self._copy(database, database.clone_of)
-        except (port.StatementFailed, port.EngineBusy):
+        except (port.StatementFailed, port.EngineBusy, port.NotSupported):
             await self._take_back(database)
             raise
         await self._catalog.databases.mark_made(database.id, self._databases.furnishing_of(database.engine_name))

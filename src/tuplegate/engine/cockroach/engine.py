@@ -9,7 +9,7 @@ from typing import Final
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
 from tuplegate.engine.cockroach.own.locks import Locks
-from tuplegate.engine.cockroach.own.probes import find_version
+from tuplegate.engine.cockroach.own.probes import find_functions_write, find_version
 from tuplegate.engine.cockroach.own.settings import EngineSettings
 from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools, tick
 from tuplegate.engine.cockroach.query.attempts import Attempts
@@ -25,7 +25,7 @@ from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
 from tuplegate.engine.libpq.measures import Measures, collect_counts
-from tuplegate.engine.libpq.types import FIRST_USER_OID, TypeInfo, read_types
+from tuplegate.engine.libpq.types import FIRST_USER_OID, read_types
 from tuplegate.keeping import Work, keep, within
 from tuplegate.metrics.cells import observe
 
@@ -43,7 +43,8 @@ async def open_cockroach(
         session = await stack.enter_async_context(ServiceSession(connector, answer_s=SOON_S))
         version = await find_version(session)
         types = read_types(await session.fetch(f"{TYPES_SQL} WHERE t.oid < {FIRST_USER_OID}"))
-        engine = CockroachEngine(settings, connector, session, version, types, databases)
+        pools = Pools(settings, connector.nodes, types, functions_write=await find_functions_write(session))
+        engine = CockroachEngine(settings, connector, session, version, pools, databases)
         stack.push_async_callback(engine.close)
         engine.start(stack)
         yield engine
@@ -59,7 +60,7 @@ class CockroachEngine:
         connector: Connector,
         session: ServiceSession,
         version: str,
-        types: dict[int, TypeInfo],
+        pools: Pools,
         databases: CockroachDatabases,
     ) -> None:
         self._settings = settings
@@ -67,7 +68,7 @@ class CockroachEngine:
         self._session = session
         self._version = version
         self._time = asyncio.get_running_loop().time
-        self._pools = Pools(settings, connector.nodes, types)
+        self._pools = pools
         self._locks = Locks(session)
         self._ledger = Ledger(connector, self._locks, settings.secret)
         self._sizes = SizeWatch(databases.sizes, self._pools.state_of)
@@ -240,7 +241,10 @@ class CockroachEngine:
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
     ) -> AbstractAsyncContextManager[port.WireSession]:
-        raise port.NotSupported("this engine cannot be spoken to in its own protocol through the service yet")
+        raise port.NotSupported(
+            "this engine cannot be spoken to in its own protocol through the service: use POST /v1/query and POST"
+            " /v1/transaction, or the drivers that do"
+        )
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return make_scratch(self._connector, database)
@@ -249,8 +253,8 @@ class CockroachEngine:
         self, database: str, timeout_s: float, organization: str | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         raise port.NotSupported(
-            "this engine has no dumps: BACKUP of the cluster's owner saves databases, `tuplegate export` the rows of"
-            " a table"
+            "this engine has no dumps: BACKUP of the cluster's owner saves databases, `tuplegate database send` copies"
+            " one to another service, `tuplegate export` the rows of a table"
         )
 
     async def durability(self, target: port.Target) -> port.Durability:

@@ -8,12 +8,14 @@ import re
 from typing import Final
 
 from tuplegate.engine import port
+from tuplegate.protocol.statements import skip_blank
 
 AMBIGUOUS: Final = "40003"
 """SQLSTATE of a commit of which the engine does not know what became."""
 HALF_APPLIED: Final = "XXA00"
 """SQLSTATE of a commit whose rows are stored, while a change of definitions in it failed."""
 CANCELLED: Final = "57014"
+READ_ONLY: Final = "25006"
 DUPLICATE: Final = "23505"
 
 _NODE_FAILURES: Final = frozenset({"58C00", "58C01"})
@@ -35,14 +37,18 @@ _HELP: Final = re.compile(r"^try \\h .*$")
 _RETRY: Final = re.compile(r"^(?:restart transaction: )?Transaction\w*Error\b")
 
 
-def refine(failure: port.StatementFailed) -> port.StatementFailed:
-    """Return the failure as the port has it, of one that was made of the engine's error as it is."""
-    kind, message = type(failure), failure.message
+def refine(failure: port.StatementFailed, sql: str = "") -> port.StatementFailed:
+    """Return the failure as the port has it, of one that was made of the engine's error as it is. `sql` is the text
+    that failed."""
+    kind, message, sqlstate = type(failure), failure.message, failure.sqlstate
     position, detail, hint = failure.position, failure.detail, failure.hint
-    if failure.sqlstate == "42601" and detail is not None and detail.startswith(_SOURCE):
-        kind, position, detail = port.ParseFailed, find_position(detail), None
+    if detail is not None and detail.startswith(_SOURCE):
+        # What it can read but has not learned yet (0A000) is shown in the same way.
+        kind = port.ParseFailed if failure.sqlstate == "42601" else kind
+        position, detail = find_position(detail, sql), None
     elif failure.sqlstate == "42P14":
         kind, message = port.MultipleStatements, "the text holds more than one statement"
+        sqlstate = "42601"  # as PostgreSQL has it
     elif failure.sqlstate == "08P01" and (told := _EXPECTED.search(message)):
         kind, message = (
             port.ParameterMismatch,
@@ -52,7 +58,7 @@ def refine(failure: port.StatementFailed) -> port.StatementFailed:
         message, detail, hint = _shorten_conflict(message), None, None
     if hint is not None:
         hint = _REPORT.sub("", _HELP.sub("", hint)) or None
-    refined = kind(message, sqlstate=failure.sqlstate, position=position, detail=detail, hint=hint, context=None)
+    refined = kind(message, sqlstate=sqlstate, position=position, detail=detail, hint=hint, context=None)
     refined.fields, refined.statement = failure.fields, failure.statement
     refined.never_ran = failure.never_ran or kind is not type(failure)
     refined.exec_us, refined.attempts, refined.notices = failure.exec_us, failure.attempts, failure.notices
@@ -71,16 +77,20 @@ def is_node_failure(failure: port.StatementFailed) -> bool:
     return failure.sqlstate in _NODE_FAILURES
 
 
-def find_position(detail: str) -> int | None:
+def find_position(detail: str, sql: str = "") -> int | None:
     """Return the place of an error, counted in characters from 1, of the drawing that shows it.
 
-    The last line holds an arrow, indented by as many bytes as stand before the place in the line above.
+    The last line holds an arrow, indented by as many bytes as stand before the place in the line above. The drawing
+    leaves out what stands before the first word of the text.
     """
     lines = detail.removeprefix(_SOURCE).split("\n")
     if len(lines) < 2 or lines[-1].strip() != "^":
         return None
+    left_out = skip_blank(sql, semicolons=True)
+    if not sql.startswith("\n".join(lines[:-1]), left_out):
+        left_out = 0
     before = lines[-2].encode()[: len(lines[-1]) - 1].decode("utf-8", "ignore")
-    return sum(len(line) + 1 for line in lines[:-2]) + len(before) + 1
+    return left_out + sum(len(line) + 1 for line in lines[:-2]) + len(before) + 1
 
 
 def _shorten_conflict(message: str) -> str:

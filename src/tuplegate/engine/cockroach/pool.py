@@ -50,10 +50,14 @@ class Server:
 
 
 class DatabaseState:
-    """The part that the pools of one database share: its types, and who waits for a turn."""
+    """The part that the pools of one database share: its types, and who waits for a turn.
 
-    def __init__(self, encoders: EncoderCache) -> None:
+    `functions_write`: the engine has functions that write, so a SELECT may.
+    """
+
+    def __init__(self, encoders: EncoderCache, *, functions_write: bool) -> None:
         self.encoders = encoders
+        self.functions_write = functions_write
         self.turns = Turns()
         self.untold = UntoldTypes()
         self.full_at: int | None = None

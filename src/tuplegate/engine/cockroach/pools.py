@@ -29,8 +29,11 @@ _SOME_TYPES_SQL: Final = f"""{TYPES_SQL}
 
 
 class Pools:
-    def __init__(self, settings: EngineSettings, nodes: Nodes, built_in: dict[int, TypeInfo]) -> None:
+    def __init__(
+        self, settings: EngineSettings, nodes: Nodes, built_in: dict[int, TypeInfo], *, functions_write: bool
+    ) -> None:
         self._settings = settings
+        self._functions_write = functions_write
         self._built_in = built_in
         self._server = Server(
             Places(settings.connections_max, self._make_room),
@@ -55,7 +58,7 @@ class Pools:
         state = self._states.get(database)
         if state is None:
             types = TypeRegistry(self._built_in, _SOME_TYPES_SQL)
-            state = self._states[database] = DatabaseState(EncoderCache(types))
+            state = self._states[database] = DatabaseState(EncoderCache(types), functions_write=self._functions_write)
         return state
 
     @property

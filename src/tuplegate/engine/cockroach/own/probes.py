@@ -12,6 +12,12 @@ _VERSION: Final = "SELECT regexp_extract(version(), 'v[0-9][0-9.]*')"
 
 _ISOLATION: Final = "SHOW transaction_isolation"
 
+_WRITING_FUNCTION: Final = (
+    "CREATE FUNCTION engine.writes() RETURNS BOOL LANGUAGE SQL AS"
+    " 'DELETE FROM engine.identity WHERE false RETURNING true'"
+)
+_NO_SUCH_FUNCTIONS: Final = ("0A000", "42601")
+
 _NEEDED: Final = (
     ("SHOW default_int_size", "columns of the type int with 4 bytes (default_int_size)"),
     ("SHOW serial_normalization", "numbers from sequences for the type serial (serial_normalization)"),
@@ -58,6 +64,18 @@ async def find_problems(session: ServiceSession, conninfo: str, *, is_secure: bo
             " a newer one"
         )
     return problems
+
+
+async def find_functions_write(session: ServiceSession) -> bool:
+    """Return whether the engine can have functions that write, so that a SELECT may.
+
+    It is assumed unless the engine refuses such a function. One that it takes is rolled back.
+    """
+    try:
+        await session.run_atomically([(_WRITING_FUNCTION, ()), ("SELECT 1 / 0", ())])
+    except StatementFailed as failure:
+        return failure.sqlstate not in _NO_SUCH_FUNCTIONS
+    return True
 
 
 async def find_version(session: ServiceSession) -> str:

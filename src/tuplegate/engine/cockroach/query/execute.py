@@ -5,7 +5,8 @@ from time import perf_counter_ns
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
+from tuplegate.engine.cockroach.connector import ROLLBACK
+from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, READ_ONLY, is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit
@@ -46,9 +47,14 @@ class Execution(Run):
         try:
             refuse_copy(statement)
             rules.check_room(pool.state.full_at, self.target, statement)
-            result = await self._run_statement(in_block=self.contends)
+            if self.contends:
+                result = await self._run_in_block()
+            elif self._kind is rules.Kind.READS and pool.state.functions_write:
+                result = await self._run_reading()
+            else:
+                result = await self._run_plainly()
         except port.StatementFailed as failure:
-            refined = self._explain(refine(failure))
+            refined = self._explain(refine(failure, statement.sql))
             if isinstance(refined, port.StatementFailed):
                 refined.exec_us = (perf_counter_ns() - started) // 1000
                 refined.notices = member.take_notices()
@@ -87,13 +93,32 @@ class Execution(Run):
             return self.explain_cancel(failure)
         return NodeLost(UNREACHED) if is_node_failure(failure) else failure
 
-    async def _run_statement(self, *, in_block: bool) -> port.Result:
+    async def _run_plainly(self) -> port.Result:
+        rows, results = await self._send([], await self.write_values(self.statement, describe=self.describe))
+        return rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
+
+    async def _run_reading(self) -> port.Result:
+        """Read in a block that is rolled back, so that it can be repeated. Where the engine refuses that since a
+        function writes, run it in a block that is committed."""
         values = await self.write_values(self.statement, describe=self.describe)
-        rows, results = await self._send([rules.BEGIN_WRITING] if in_block else [], values)
+        try:
+            rows, results = await self._send([rules.BEGIN_READING], values)
+        except port.StatementFailed as failure:
+            if failure.sqlstate != READ_ONLY or not self.target.may_write:
+                raise
+            self._kind = rules.Kind.WRITES
+        else:
+            return rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
+        await self.member.run(ROLLBACK)
+        self.check_ended()
+        return await self._run_in_block()
+
+    async def _run_in_block(self) -> port.Result:
+        values = await self.write_values(self.statement, describe=self.describe)
+        rows, results = await self._send([rules.BEGIN_WRITING], values)
         result = rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
-        if in_block:
-            self.check_ended()
-            await commit(self)
+        self.check_ended()
+        await commit(self)
         return result
 
     async def _send(

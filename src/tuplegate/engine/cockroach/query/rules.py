@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Final
 
 from tuplegate.engine import port
+from tuplegate.engine.cockroach.pool import DatabaseState
 from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.connection import CHUNK_ROWS
 from tuplegate.engine.libpq.leftovers import fold
@@ -37,6 +38,12 @@ def find_kind(statement: port.Statement) -> Kind:
     if keyword in _READERS or keyword == "with":
         return Kind.WRITES if _WRITES.search(fold(statement.sql)) else Kind.READS
     return Kind.WRITES if keyword in _WRITERS else Kind.DEFINES
+
+
+def may_write(statement: port.Statement, state: DatabaseState) -> bool:
+    """Return whether the statement, which changes no definitions, may change rows."""
+    kind = find_kind(statement)
+    return kind is Kind.WRITES or (kind is Kind.READS and state.functions_write)
 
 
 def chunk_rows(statement: port.Statement, bounds: port.Bounds) -> int:

@@ -36,7 +36,7 @@ class StreamRun(Run):
         super().__init__(pool, target, bounds, float("inf"))
         self.statement = statement
         self.kind = rules.find_kind(statement)
-        self.in_block = self.kind is rules.Kind.WRITES and target.may_write
+        self.in_block = target.may_write and rules.may_write(statement, pool.state)
         self.is_inside = False
         """It is part of a transaction that goes on after it."""
         self.elapsed_us = 0
@@ -92,7 +92,7 @@ async def prepare_stream(run: StreamRun) -> "Stream":
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
     except port.StatementFailed as exc:
-        refined = refine(exc)
+        refined = refine(exc, statement.sql)
         if is_node_failure(refined) and not run.was_cancelled(refined):
             raise port.EngineUnavailable(UNREACHED) from exc
         refined.exec_us = run.elapsed_us
@@ -147,7 +147,7 @@ class Stream(StreamedRows):
         except CopyStarted as exc:
             raise port.CopyRefused from exc
         except port.StatementFailed as exc:
-            failure = refine(exc)
+            failure = refine(exc, run.statement.sql)
             failure.exec_us = self.exec_us
             is_unreached = is_node_failure(failure) and not run.was_cancelled(failure)
             if (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_unreached) and run.is_indefinite:

@@ -57,6 +57,10 @@ def write_furnishing(database: str) -> list[str]:
     ]
 
 
+_NO_MOVES: Final = (
+    "databases cannot be moved to this engine: create an empty one on it, and bring everything over with `tuplegate"
+    " database send`"
+)
 _BOTH: Final = (port.Access.WRITE, port.Access.READ)
 
 
@@ -195,17 +199,17 @@ class CockroachDatabases:
 
     async def copy(self, source: str, name: str) -> None:
         raise port.NotSupported(
-            "this engine cannot copy a database: create an empty one, and bring the rows over with"
-            " `tuplegate export` and `tuplegate import`"
+            "this engine cannot copy a database: create an empty one, and bring everything over with"
+            " `tuplegate database send`"
         )
 
     async def take_over(self, other: port.EngineDatabases, source: str, name: str) -> None:
-        raise port.NotSupported("databases cannot be moved to this engine yet")
+        raise port.NotSupported(_NO_MOVES)
 
     def follow(
         self, other: port.EngineDatabases, source: str, name: str
     ) -> AbstractAsyncContextManager[port.Following]:
-        raise port.NotSupported("databases cannot be moved to this engine yet")
+        raise port.NotSupported(_NO_MOVES)
 
     async def stop_following(self, name: str, *, dumped: bool) -> None:
         """Nothing follows a database of this engine."""

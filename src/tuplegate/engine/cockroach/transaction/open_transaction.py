@@ -65,6 +65,8 @@ class OpenTransaction(Run):
         self._forgets_types = False
         self._wish: port.EndReason | None = None
         self._notices: list[port.Notice] = []
+        self._sql = ""
+        """The statement that runs."""
 
     def begin(self, member: Member) -> None:
         """Begin on a connection. The block opens with the first statement."""
@@ -162,12 +164,12 @@ class OpenTransaction(Run):
 
     async def _open_block(self, statement: port.Statement) -> None:
         """Open the block before the first statement. Raises what may not be sent."""
+        self._sql = statement.sql
         refuse_copy(statement)
         rules.check_room(None if self._is_read_only else self.pool.state.full_at, self.target, statement)
         if statement.keyword not in _SAVEPOINTS:
-            self._writes = self._writes or (
-                not self._is_read_only and rules.find_kind(statement) is not rules.Kind.READS
-            )
+            changes = self.pool.state.functions_write or rules.find_kind(statement) is not rules.Kind.READS
+            self._writes = self._writes or (changes and not self._is_read_only)
             self._forgets_types = self._forgets_types or rules.changes_types(statement)
         if not self._begun:
             self._begun = True
@@ -220,7 +222,7 @@ class OpenTransaction(Run):
         self.close()
         exec_us = (perf_counter_ns() - started) // 1000
         if isinstance(exc, port.StatementFailed):
-            refined = refine(exc)
+            refined = refine(exc, self._sql)
             refined.exec_us, refined.notices, refined.statement = exec_us, self._notices, None
             if self.was_cancelled(refined):
                 refined = self.explain_cancel(refined)

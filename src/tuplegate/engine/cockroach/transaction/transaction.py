@@ -48,7 +48,9 @@ class TransactionRun(Run):
         self._ledger = ledger
         self._promise = promise
         self._is_read_only = read_only or not target.may_write
-        self.contends = not self._is_read_only and any(rules.find_kind(s) is not rules.Kind.READS for s in statements)
+        self.contends = not self._is_read_only and (
+            pool.state.functions_write or any(rules.find_kind(s) is not rules.Kind.READS for s in statements)
+        )
         self._is_plain = all(is_plain(s.sql, s.keyword) for s in statements)
 
     def begin(self, member: Member) -> None:
@@ -72,7 +74,7 @@ class TransactionRun(Run):
                 self.decides = True
                 await see_through(decide(self, self._ledger, number, self._promise, done))
         except port.StatementFailed as failure:
-            refined = refine(failure)
+            refined = refine(failure, self.statements[failure.statement or 0].sql)
             if self.was_cancelled(refined):
                 refined = self.explain_cancel(refined)
             refined.exec_us, refined.notices = (perf_counter_ns() - started) // 1000, self._notices

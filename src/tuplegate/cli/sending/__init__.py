@@ -1,0 +1,1 @@
+"""`database send`: copy a database into another service, whose engine may be of another kind."""

@@ -1,0 +1,54 @@
+"""The engine's own list of its connections, as its superuser sees it, on whichever engine the tests run."""
+
+from typing import LiteralString
+
+import psycopg
+from psycopg import sql
+
+from tests.service import Service
+
+_LISTINGS: dict[str, LiteralString] = {
+    "pg_stat_activity": "select datname, state <> 'idle' as busy, state, wait_event, wait_event_type, query"
+    " from pg_stat_activity where usename <> current_user",
+    "crdb_internal.cluster_sessions": "select regexp_replace(user_name, '_[wrd]$', '') as datname,"
+    " status = 'ACTIVE' or kv_txn is not null as busy, active_queries as query"
+    " from crdb_internal.cluster_sessions where status <> 'CLOSED' and user_name <> current_user",
+}
+
+
+class Activity:
+    """The connections of the service's tenants. `condition` is about `busy`, a statement or a transaction under way."""
+
+    def __init__(self, service: Service) -> None:
+        self.connection = psycopg.connect(service.conninfo("tuplegate"), autocommit=True)
+        self._listing = _LISTINGS[next(name for name in reversed(_LISTINGS) if self._has(name))]
+
+    def _has(self, name: str) -> bool:
+        return self.connection.execute("select to_regclass(%s) is not null", [name]).fetchone() == (True,)
+
+    def count(self, condition: LiteralString = "true") -> int:
+        row = self.connection.execute(
+            sql.SQL("select count(*) from ({}) a where datname in (select engine_name from database) and {}").format(
+                sql.SQL(self._listing), sql.SQL(condition)
+            )
+        ).fetchone()
+        assert row is not None
+        number: int = row[0]
+        return number
+
+    def count_running(self, words: str) -> int:
+        """Count connections that run a statement with these words. Engines show it without its comments."""
+        row = self.connection.execute(
+            sql.SQL("select count(*) from ({}) a where busy and position(%s in lower(query)) > 0").format(
+                sql.SQL(self._listing)
+            ),
+            [words.lower()],
+        ).fetchone()
+        assert row is not None
+        number: int = row[0]
+        return number
+
+    @property
+    def busy(self) -> int:
+        """Connections with a statement or a transaction under way."""
+        return self.count("busy")
