@@ -55,7 +55,7 @@ class Console:
 
     def check(self) -> None:
         unexpected = [one for one in self.problems if not any(part in one for part in self.expected)]
-        assert unexpected == []
+        assert not unexpected, unexpected
 
     def open(self, address: str = "") -> None:
         self.page.goto(f"{self.service.control_url}/console/{address}")
