@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.cli.command import run_tunnel
 from tests.control import TIERS, Control, Organization, close_clients, new_organization
 from tests.directories import SHARED, VARIABLE, choose_place, new_directory
 from tests.needs import Abilities
@@ -153,3 +154,10 @@ def other(service: Service) -> Organization:
     made = new_organization(service)
     made.control.post("/v1/databases", {"name": "secret-plans"})
     return made
+
+
+@pytest.fixture(scope="module")
+def address(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """That of a tunnel, for clients of PostgreSQL."""
+    with run_tunnel(service, tmp_path_factory.mktemp("home"), "--port", "0") as found:
+        yield found

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,3 +54,18 @@ class Command:
         done = preloaded.run(arguments, self.env, given)
         assert "Traceback" not in done.stderr, done.stderr
         return Done(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def run_tunnel(service: Service, home: Path, *arguments: str, env: dict[str, str] | None = None) -> Iterator[str]:
+    """Run a tunnel; yield the address that it prints."""
+    with Command(service, home, **(env or {})).start(
+        "tunnel", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        line = run.stdout.readline().decode()
+        assert line.startswith("psql postgresql://127.0.0.1:"), run.stderr.read()
+        yield line.split()[1]
+        run.send_signal(signal.SIGINT)
+        assert run.wait(20) == 0, run.stderr.read()

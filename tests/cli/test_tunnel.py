@@ -2,14 +2,12 @@
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -26,27 +24,6 @@ from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_si
 
 PROGRAMS = find_wheel_programs(find_wheel_site())
 SLOW = "select pg_sleep(30)"
-
-
-@contextmanager
-def tunnel(service: Service, home: Path, *arguments: str, env: dict[str, str] | None = None) -> Iterator[str]:
-    """Run a tunnel; yield the address that it prints."""
-    with Command(service, home, **(env or {})).start(
-        "tunnel", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as run:
-        assert run.stdout is not None
-        assert run.stderr is not None
-        line = run.stdout.readline().decode()
-        assert line.startswith("psql postgresql://127.0.0.1:"), run.stderr.read()
-        yield line.split()[1]
-        run.send_signal(signal.SIGINT)
-        assert run.wait(20) == 0, run.stderr.read()
-
-
-@pytest.fixture(scope="module")
-def address(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with tunnel(service, tmp_path_factory.mktemp("home"), "--port", "0") as found:
-        yield found
 
 
 def run(*command: str | Path, given: str | None = None) -> subprocess.CompletedProcess[str]:

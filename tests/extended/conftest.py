@@ -1,4 +1,4 @@
-"""Programs in JavaScript beside the packages that they import, and a tunnel for clients of PostgreSQL."""
+"""Programs in JavaScript beside the packages that they import."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from bench.peers.install import PATH, NotInstalled, install
 
-from tests.cli.test_tunnel import tunnel
 from tests.service import Service, Sql
 
 CLIENTS = Path(__file__).parent.parent / "clients"
@@ -40,13 +39,6 @@ def javascript(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(program, folder)
     (folder / "node_modules").symlink_to(packages / "node_modules")
     return folder
-
-
-@pytest.fixture(scope="module")
-def address(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """That of a tunnel."""
-    with tunnel(service, tmp_path_factory.mktemp("home"), "--port", "0") as found:
-        yield found
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bench.peers.install import PATH
 
-from tests.cli.test_tunnel import tunnel
+from tests.cli.command import run_tunnel
 from tests.connect_page import Example, list_examples, prepare
 from tests.control import Organization
 from tests.extended.test_jdbc import run_java
@@ -43,7 +43,7 @@ def prepared(service: Service, organization: Organization) -> Organization:
 @pytest.fixture(scope="module")
 def place(service: Service, prepared: Organization, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = tmp_path_factory.mktemp("home")
-    with tunnel(service, home, "--port", "0", env={"TUPLEGATE_API_KEY": prepared.key}) as found:
+    with run_tunnel(service, home, "--port", "0", env={"TUPLEGATE_API_KEY": prepared.key}) as found:
         yield found
 
 
