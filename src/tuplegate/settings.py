@@ -139,7 +139,6 @@ class Settings:
         " nothing.",
         at_least=0,
     )
-    engine_placement: bool = _define(True, "While many short statements run, keep the engine off the worker's core.")
 
     statement_timeout_ms: int = _define(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
     transaction_timeout_ms: int = _define(60_000, "Longest time a transaction may take, in milliseconds.", at_least=1)

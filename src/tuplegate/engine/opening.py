@@ -241,8 +241,6 @@ class _ReachedPostgres:
             queue_max=settings.queue_max,
             idle_close_s=settings.connection_idle_s,
             attempts_max=settings.attempts_max,
-            # Of an engine elsewhere the process ids would be those of strangers.
-            placement=settings.engine_placement and workers == 1 and is_bundled,
             may_signal=is_bundled,
             primary=self._connector.primary,
             tally=shared.tally,

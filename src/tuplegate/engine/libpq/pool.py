@@ -298,11 +298,6 @@ class ConnectionPool:
         return not (self._members or self._opening or self._waiters or self._tasks or self.given_away)
 
     @property
-    def processes(self) -> list[int]:
-        """Return the server's processes behind the connections."""
-        return [member.backend for member in self._members]
-
-    @property
     def idle(self) -> int:
         return len(self._free)
 

@@ -23,7 +23,6 @@ class EngineSettings:
     queue_max: int = 1000
     connect_timeout_s: float = 10.0
     idle_close_s: float = 60.0
-    placement: bool = True
     may_signal: bool = False
     """The engine's processes are on this machine and serve nobody else."""
     attempts_max: int = 50

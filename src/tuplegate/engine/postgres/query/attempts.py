@@ -51,7 +51,6 @@ class Attempts:
                 measures.attempts += 1
                 try:
                     result = await run.run(now)
-                    self._running.served += 1
                     observe(measures.seconds, run.exec_us * 1000)
                     if turns.heat and run.contends:
                         turns.note(conflict=False)

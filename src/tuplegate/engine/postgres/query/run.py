@@ -220,11 +220,10 @@ class RepeatableRun(Run, Generic[_T]):
 
 
 class Running:
-    """The runs of this moment, with the time of their start, and how many were answered so far."""
+    """The runs of this moment, with the time of their start."""
 
     def __init__(self) -> None:
         self.runs: dict[Run, float] = {}
-        self.served = 0
         self._entered = asyncio.Event()
         self._is_awaited = False
 

@@ -20,7 +20,6 @@ from tuplegate.engine.postgres.safety.disk_watch import DiskWatch
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.headroom import BeginRate
 from tuplegate.engine.postgres.safety.lock_watch import LockWatch
-from tuplegate.engine.postgres.safety.placement import Placement
 from tuplegate.engine.postgres.safety.sizes import SIZES_SQL, SizeWatch
 from tuplegate.keeping import Work, keep, tick
 
@@ -29,7 +28,6 @@ _log = structlog.get_logger()
 _DEADLINE_TICK_S, _DEADLINE_RUNS = 0.02, 100
 """How often deadlines are looked at, for up to so many runs; for more of them less often, as each look costs more."""
 _LOOK_TICK_S = 0.25
-_PLACEMENT_TICK_S, _PLACEMENT_SOON_S = 0.25, 0.05
 _SIZES_TICK_S = 1.0
 
 
@@ -116,11 +114,10 @@ class PrimaryWatch(Watch):
         self._sizes = sizes
         self.disk = None if settings.disk is None else DiskWatch(settings.disk, connector, pools, sizes)
         self._is_first = settings.worker == 0
-        self._placement = Placement(settings.placement)
         self._guard = guard
 
     def _works(self) -> dict[str, Work]:
-        works = {**super()._works(), "placement": self._place, "sizes": self._watch_sizes}
+        works = {**super()._works(), "sizes": self._watch_sizes}
         if self.disk is not None:
             works["disk"] = self.disk.watch
             works["disk_growth"] = partial(self.disk.end_growing, self.running)
@@ -167,13 +164,3 @@ class PrimaryWatch(Watch):
             if run.target.database == database and run.may_grow and run.ended is None:
                 _log.warning("a statement was ended: its database has grown far beyond its bound", database=database)
                 run.end(Why.ROOM, self._sizes.bounds.get(database, 0))
-
-    async def _place(self) -> None:
-        """Place server processes soon after many short statements have begun to come. A quiet worker looks seldom."""
-        pause = _PLACEMENT_TICK_S
-        while self._placement.active:
-            before, started = self.running.served, self._time()
-            await tick(pause)
-            processes = (process for pool in self._pools.all() for process in pool.processes)
-            placed = self._placement.update(self.running.served - before, self._time() - started, processes)
-            pause = _PLACEMENT_TICK_S if placed or not self.running.runs else _PLACEMENT_SOON_S
