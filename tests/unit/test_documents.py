@@ -34,7 +34,15 @@ OTHERS = {
     | {"connect_args", "websockets"},
     "browsers, other clients and HTTP": {"EventSource", "RateLimit", "TypeError", "createClient"},
     "Neon's driver and what is built on it": {"NeonDbError", "PrismaClient", "isolationLevel", "neonConfig"}
-    | {"webSocketConstructor", "poolQueryViaFetch", "ReadCommitted", "ReadUncommitted", "RepeatableRead", "wsProxy"},
+    | {
+        "webSocketConstructor",
+        "poolQueryViaFetch",
+        "fetchFunction",
+        "ReadCommitted",
+        "ReadUncommitted",
+        "RepeatableRead",
+        "wsProxy",
+    },
     "operating systems": {"OTEL_TRACES_SAMPLER", "SSL_CERT_FILE", "TimeoutStopSec", "sched_setattr", "pg_hba", "conf"},
     "an example in docs/api.md": {"tg_hq61sz2dwnxh_r"},
 }
