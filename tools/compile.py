@@ -19,6 +19,7 @@ HOT = (
     "access/transaction_ids",
     "admission/fairness",
     "admission/identity",
+    "admission/paths",
     "admission/plane",
     "admission/quota",
     "admission/seats",

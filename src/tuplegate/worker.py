@@ -19,6 +19,7 @@ from tuplegate.admission.about import AboutRoutes
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.metrics import Metrics
+from tuplegate.admission.paths import gather_paths
 from tuplegate.admission.plane import OtherPlane, Plane, Route, RouteTable
 from tuplegate.admission.pulse import Pulse, TokenHolders
 from tuplegate.admission.quota import Quotas
@@ -332,7 +333,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
         "metrics": Plane(metrics_routes(metrics), identities, metrics.plane("metrics"), memory).handle,
     }
     if (upstream := _find_upstream(given, tls)) is not None:
-        only_control = _list_paths(control) - _list_paths(data)
+        only_control = gather_paths(_list_paths(control) - _list_paths(data))
         own_headers = b"" if tls is None else TLS_HEADERS.encode()
         alias = Alias(upstream, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
         handlers["alias"] = alias.handle
@@ -423,7 +424,7 @@ def _list_paths(table: RouteTable) -> set[str]:
 
 
 def _find_elsewhere(plane: str, its: RouteTable, own: RouteTable, addresses: Mapping[str, str]) -> OtherPlane:
-    return OtherPlane(plane, [path.split("/") for path in _list_paths(its) - _list_paths(own)], addresses.get(plane))
+    return OtherPlane(plane, gather_paths(_list_paths(its) - _list_paths(own)), addresses.get(plane))
 
 
 def metrics_routes(metrics: Metrics) -> RouteTable:

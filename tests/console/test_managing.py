@@ -6,7 +6,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.console.console import Console
-from tests.control import Control, Organization
+from tests.control import Control, Organization, wait_until
 from tests.service import Service
 
 
@@ -87,6 +87,8 @@ def test_a_key_is_shown_once_rotated_and_revoked(signed_in: Console, own: Organi
     expect(once.locator("code")).not_to_have_text(rotated)
     for one in (rotated, once.locator("code").inner_text()):
         assert own.control.sql(one).value("select 1") == 1
+    wait_until(lambda: all(one["last_used_at"] for one in own.control.all("/v1/keys") if one["name"] == "reports"))
+    page.reload()
     expect(row.get_by_role("cell").nth(6)).to_have_text(re.compile("now|ago"))
     row.get_by_role("button", name="Actions").click()
     page.get_by_role("menuitem", name="Revoke").click()

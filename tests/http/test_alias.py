@@ -32,6 +32,7 @@ from tests.servers import needs_linux
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.streams import ENDS, SSE, Stream, read_until_cut, tell
 from tests.system.test_service import child
+from tuplegate.admission.paths import gather_paths
 from tuplegate.alias.plane import Alias
 from tuplegate.http.connection import HttpBounds
 from tuplegate.http.forwarding.upstream import UpstreamAddress
@@ -695,7 +696,7 @@ def test_every_route_of_the_control_plane_alone_is_redirected(service: Service) 
 async def redirected(request: bytes) -> bytes:
     """The answer of an alias that knows one route of the control plane."""
     upstream = UpstreamAddress(parse_origin("http://127.0.0.1:1"), None, 10)
-    alias = Alias(upstream, parse_origin("https://control.example:8443"), ["/v1/keys/{id}"], b"")
+    alias = Alias(upstream, parse_origin("https://control.example:8443"), gather_paths(["/v1/keys/{id}"]), b"")
     server = HttpServer(alias.handle, HttpBounds(10, 5, 5, 5, 5), Memory(2**20))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)

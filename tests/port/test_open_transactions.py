@@ -1,8 +1,10 @@
 """Transactions that stay open between requests: their statements come one by one, and their client ends them."""
 
 import asyncio
+import gc
 import json
 import secrets
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -230,3 +232,35 @@ async def test_its_connection_is_clean_afterwards(tenant: Tenant) -> None:
             await it.transaction.commit(None, ENOUGH)
         hour = "select extract(hour from '2026-01-01 00:00:00+00'::timestamptz)::int"
         assert {await tenant.value(hour) for _ in range(5)} == {0}
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_whoever_waits_for_the_end_is_not_held_by_it(tenant: Tenant, commits: bool) -> None:
+    """What `on_over` refers to refers to the transaction: only the collector would ever find the two, at a cost that
+    every request shares."""
+
+    class Waiting:
+        def __init__(self, transaction: OpenTransaction) -> None:
+            self.transaction = transaction
+            self.is_over = False
+
+        def note(self) -> None:
+            self.is_over = True
+
+    table = await tenant.table()
+    transaction = await tenant.engine.begin(tenant.writer, f"txn_{secrets.token_hex(10)}", ENOUGH_MS, read_only=False)
+    waiting = Waiting(transaction)
+    transaction.on_over = waiting.note
+    await transaction.query(statement(f"insert into {table} values ($1, $2)", (1, "x")), ENOUGH)
+    gc.disable()
+    try:
+        if commits:
+            await transaction.commit(None, ENOUGH)
+        else:
+            await transaction.roll_back()
+        assert waiting.is_over
+        alive = weakref.ref(waiting)
+        del waiting, transaction
+        assert alive() is None
+    finally:
+        gc.enable()

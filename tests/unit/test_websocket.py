@@ -17,6 +17,7 @@ from tests.unit.stage import WAIT_S, until
 from tests.unit.test_tls_transport import made_tls
 from tests.unit.test_turns_of_connections import Turns
 from tests.websocket import ACCEPT, frame, upgrade
+from tuplegate.admission.paths import gather_paths
 from tuplegate.alias.plane import Alias
 from tuplegate.http.connection import HttpBounds
 from tuplegate.http.cors import CorsPolicy
@@ -479,7 +480,7 @@ async def fronting(stage: Stage, tls: TlsContext | None) -> AsyncIterator[Stage]
     host, port = stage.address
     trusting = None if tls is None else _trust_all
     origin = Origin("http" if tls is None else "https", host, port)
-    alias = Alias(UpstreamAddress(origin, trusting, 20.0), None, (), b"")
+    alias = Alias(UpstreamAddress(origin, trusting, 20.0), None, gather_paths(()), b"")
     server = HttpServer(alias.handle, HTTP_BOUNDS, Memory(2**26), tls=tls)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         await server.start(listening)

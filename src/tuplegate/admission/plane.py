@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter_ns
 from typing import Final
-from urllib.parse import unquote
 
 import structlog
 
@@ -14,6 +13,7 @@ from tuplegate.access.scopes import Scope
 from tuplegate.admission.failures import to_fallback_error
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.admission.openapi import Description
+from tuplegate.admission.paths import PathTree, split_path
 from tuplegate.admission.traces import Traces
 from tuplegate.engine.port import EngineFailure
 from tuplegate.http.cors import respond_options
@@ -28,8 +28,6 @@ _log: Final = structlog.get_logger()
 _STRANGERS_BODY_MAX: Final = 64 * 1024
 """For a request that needs no token, or has it in its body."""
 _PATH_SHOWN_MAX: Final = 200
-_PATH_MAX, _PARTS_MAX = 4096, 16
-"""No route has a longer path, even with every character encoded, or more parts."""
 
 Open = Callable[[Exchange], Awaitable[None]]
 Guarded = Callable[[Exchange, Identity], Awaitable[None]]
@@ -63,7 +61,7 @@ class OtherPlane:
     """The paths that only another plane has, and its address as others reach it, if that is known."""
 
     plane: str
-    paths: list[list[str]]
+    paths: PathTree[None]
     address: str | None
 
 
@@ -103,12 +101,9 @@ class Plane:
         self._traces = traces
         self._in_lanes = in_lanes
         self._routes = {key: (route, counts.cell(*key)) for key, route in routes.items()}
-        written_out_first = sorted(self._routes.items(), key=lambda item: "{" in item[0][1])
-        self._templates: dict[int, list[tuple[str, list[str], tuple[Route, Cell]]]] = {}
-        """By the number of their parts."""
-        for (method, path), found in written_out_first:
-            parts = path.split("/")
-            self._templates.setdefault(len(parts), []).append((method, parts, found))
+        self._tree: PathTree[tuple[Route, Cell]] = PathTree()
+        for (method, path), found in self._routes.items():
+            self._tree.add(method, path, found)
         self._counts = counts
         self._identities = identities
         self._loop_time = asyncio.get_running_loop().time
@@ -185,33 +180,27 @@ class Plane:
 
     def _find_route(self, exchange: Exchange) -> tuple[Route, Cell]:
         method = "GET" if exchange.method == "HEAD" else exchange.method
-        allowed = []
-        takes: list[str] = []
-        parts = path_parts(exchange.path) or []
-        is_literal = False
-        for offered, template, found in self._templates.get(len(parts), ()):
-            values = match_template(template, parts)
-            if values is None or (is_literal and values):  # a path that is written out is no {name} of another
-                continue
-            if offered == method:
-                exchange.path_values = values
-                return found
-            allowed.append(offered)
-            takes += found[0].takes
-            is_literal = not values
-        if allowed and method == "OPTIONS":
-            return Route("What the path takes.", None, open=partial(_options, allowed, takes)), self._counts.other
-        if allowed:
+        parts = split_path(exchange.path)
+        offered = self._tree.find(parts)
+        if method in offered:
+            names, found = offered[method]
+            exchange.path_values = {name: parts[place] for place, name in names}
+            return found
+        if offered and method == "OPTIONS":
+            takes = [header for _, (route, _) in offered.values() for header in route.takes]
+            return Route("What the path takes.", None, open=partial(_options, list(offered), takes)), self._counts.other
+        if offered:
+            allowed = ", ".join(sorted(offered))
             raise ServiceError(
                 "method_not_allowed",
-                f"{exchange.path} takes {', '.join(sorted(allowed))}, not {exchange.method}",
-                headers=(("allow", ", ".join(sorted(allowed))),),
+                f"{exchange.path} takes {allowed}, not {exchange.method}",
+                headers=(("allow", allowed),),
             )
         raise self._no_route(exchange.path[:_PATH_SHOWN_MAX], parts)
 
     def _no_route(self, path: str, parts: list[str]) -> ServiceError:
         other = self._elsewhere
-        if other is None or not any(match_template(template, parts) is not None for template in other.paths):
+        if other is None or not other.paths.find(parts):
             return ServiceError("not_found", f"there is no route {path}", hint="GET / lists the routes.")
         return ServiceError(
             "not_found",
@@ -243,31 +232,3 @@ async def take_permit(exchange: Exchange, identity: Identity, now: float, *, ref
 
 async def _options(methods: list[str], takes: list[str], exchange: Exchange) -> None:
     respond_options(exchange, methods, takes)
-
-
-def path_parts(path: str) -> list[str] | None:
-    """Return the parts of a path between its slashes, decoded; None if no route can have such a path.
-
-    The parts are decoded one by one: a percent-encoded slash separates nothing, as for a proxy in front of us that lets
-    only some paths through. No name has a NUL, which would end it for the engine.
-    """
-    if len(path) > _PATH_MAX or path.count("/") > _PARTS_MAX:
-        return None
-    parts = path.split("/")
-    if "%" not in path:
-        return parts
-    parts = [unquote(part) for part in parts]
-    return None if any("/" in part or "\0" in part for part in parts) else parts
-
-
-def match_template(template: list[str], parts: list[str]) -> dict[str, str] | None:
-    """Return the value of every {name} of the template; None if the path does not match."""
-    if len(template) != len(parts):
-        return None
-    values: dict[str, str] = {}
-    for part, value in zip(template, parts, strict=True):
-        if part.startswith("{") and value:
-            values[part[1:-1]] = value
-        elif part != value:
-            return None
-    return values

@@ -6,13 +6,12 @@ data plane.
 """
 
 import asyncio
-from collections.abc import Iterable
 
 import msgspec
 
 from tuplegate import __version__
 from tuplegate.admission.about import find_console
-from tuplegate.admission.plane import match_template, path_parts
+from tuplegate.admission.paths import PathTree, split_path
 from tuplegate.alias.heads import WEBSOCKET, write_answer_headers, write_request_head
 from tuplegate.http.errors import end_with_error, report_unexpected
 from tuplegate.http.exchange import ClientGone, Exchange
@@ -35,7 +34,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Alias:
-    """`control_templates` are the paths that only the control plane has.
+    """`control_paths` are the paths that only the control plane has.
 
     Requests are counted by what is done with them: the data plane counts them by their routes.
     """
@@ -44,7 +43,7 @@ class Alias:
         self,
         upstream: UpstreamAddress,
         control: Origin | None,
-        control_templates: Iterable[str],
+        control_paths: PathTree[None],
         own_headers: bytes,
         counts: PlaneCounts | None = None,
     ) -> None:
@@ -55,7 +54,7 @@ class Alias:
         self._upstream = upstream
         self._authority = upstream.origin.authority.encode()
         self._control = control
-        self._control_templates = [template.split("/") for template in control_templates]
+        self._control_paths = control_paths
         self._own_headers = own_headers
 
     async def handle(self, exchange: Exchange) -> None:
@@ -69,7 +68,7 @@ class Alias:
                 exchange.respond(200, self._banner())
             elif exchange.method in ("GET", "HEAD") and exchange.path == "/health":
                 await self._health(exchange)
-            elif self._is_of_control_plane(exchange.path):
+            elif self._control_paths.find(split_path(exchange.path)):
                 cell = self._redirecting
                 self._redirect(exchange)
             else:
@@ -89,12 +88,6 @@ class Alias:
             count_answer(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
                 self._counts.count_error(exchange.error_code)
-
-    def _is_of_control_plane(self, path: str) -> bool:
-        parts = path_parts(path)
-        return parts is not None and any(
-            match_template(template, parts) is not None for template in self._control_templates
-        )
 
     # -- what the alias answers itself ----------------------------------------------------------------------------
 

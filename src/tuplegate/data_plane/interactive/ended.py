@@ -5,7 +5,6 @@ committed is recorded in its database, too.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
 from typing import Final
 
 from tuplegate.engine import port
@@ -19,20 +18,20 @@ _BYTES_MAX: Final = 64 * 2**20
 became of their transactions stays known."""
 
 
-@dataclass(frozen=True, slots=True)
 class Answer:
-    status: int
-    body: bytes
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
+        self.body = body
 
 
-@dataclass(frozen=True, slots=True)
 class Ended:
     """The outcome of a transaction, and the last answer that its client got."""
 
-    key: str
-    outcome: port.EndReason | port.Outcome
-    sequence: int
-    answer: Answer | None
+    def __init__(self, key: str, outcome: port.EndReason | port.Outcome, sequence: int, answer: Answer | None) -> None:
+        self.key = key
+        self.outcome = outcome
+        self.sequence = sequence
+        self.answer = answer
 
 
 class _Shelf:
@@ -60,7 +59,7 @@ class _Shelf:
         size = self.answered.pop(id, None)
         if size is not None:
             self.bytes -= size
-            self.entries[id] = replace(self.entries[id], answer=None)
+            self.entries[id].answer = None
 
 
 class EndedTransactions:

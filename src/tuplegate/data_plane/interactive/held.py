@@ -3,9 +3,9 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
+from time import time
 from typing import Final
 
 from tuplegate.admission.seats import WorkerSeats
@@ -19,16 +19,33 @@ ANSWER_BYTES_MAX: Final = 2**20
 _READER_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
 class Beginner:
     """Who began a transaction, and where: the key, its organization, the id of the database, the token that came with
     the request, and whether that may write in it."""
 
-    key: str
-    organization: str
-    database: str
-    token: bytes
-    may_write: bool
+    def __init__(self, key: str, organization: str, database: str, token: bytes, may_write: bool) -> None:
+        self.key = key
+        self.organization = organization
+        self.database = database
+        self.token = token
+        self.may_write = may_write
+
+
+class _Seconds:
+    """Writes moments. Most of them are in the same second as the one before."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._text = ""
+
+    def write(self, second: int) -> str:
+        if second != self._last:
+            self._text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            self._last = second
+        return self._text
+
+
+_seconds: Final = _Seconds()
 
 
 # size: what a client can ask of an open transaction is here, in one place.
@@ -58,7 +75,8 @@ class Held:
         self.began_at = self._loop.time()
         self._ends_at = self.began_at + life_s
         self._idle_until = self._ends_at
-        self._timer = self._loop.call_at(min(self._ends_at, self.began_at + idle_s), self._look_at_clock)
+        self._timer: asyncio.TimerHandle | None = None
+        self._look_again_at(min(self._ends_at, self.began_at + idle_s))
 
     @property
     def left_s(self) -> float:
@@ -70,8 +88,8 @@ class Held:
         """When it is rolled back if no further request comes."""
         now = self._loop.time()
         until = min(self._ends_at, now + self._idle_s if self.is_busy else self._idle_until)
-        at = datetime.now(UTC) + timedelta(seconds=max(0.0, until - now))
-        return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        second, ms = divmod(int((time() + max(0.0, until - now)) * 1000), 1000)
+        return f"{_seconds.write(second)}.{ms:03}Z"
 
     def begin_request(self, sequence: int | None) -> Answer | None:
         """Begin a request, unless it is the last one once more: then return what that was answered."""
@@ -112,7 +130,10 @@ class Held:
             self.abort(port.EndReason.IDLE)
             return
         until = self._ends_at if self.is_busy else min(self._ends_at, self._idle_until)
-        self._timer = self._loop.call_at(min(until, now + self._idle_s), self._look_at_clock)
+        self._look_again_at(min(until, now + self._idle_s))
+
+    def _look_again_at(self, when: float) -> None:
+        self._timer = self._loop.call_at(when, self._look_at_clock)
 
     async def wait_until_over(self) -> None:
         """Wait until it is over in the engine, and known to have ended."""
@@ -123,7 +144,9 @@ class Held:
         await self._over.wait()
 
     def close(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None  # it refers to this
         self._is_closed = True
         if self._over is not None:
             self._over.set()

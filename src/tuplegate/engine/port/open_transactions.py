@@ -60,7 +60,10 @@ class OpenTransaction(Protocol):
         """Run a statement and give its rows as they come. Leaving the block early cancels the statement."""
 
     async def commit(self, last: Statement | None, bounds: Bounds) -> TransactionResult:
-        """Run one more statement, if there is one, and commit. The transaction is over afterwards in any case."""
+        """Run one more statement, if there is one, and commit. The transaction is over afterwards in any case.
+
+        Whoever asks for it sees it through: what is decided must be carried out, so it may not be cancelled.
+        """
 
     async def roll_back(self) -> None: ...
 

@@ -372,8 +372,9 @@ class OpenTransaction(Run):
         self.is_busy = False
         self.close()
         self._on_free(self)
-        if self.on_over is not None:
-            self.on_over()
+        on_over, self.on_over = self.on_over, None  # it refers to whoever refers to this: that would outlive both
+        if on_over is not None:
+            on_over()
 
 
 class _InsideRun(StreamRun):

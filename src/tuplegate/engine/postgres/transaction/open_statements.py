@@ -439,8 +439,9 @@ class OpenStatements(TransactionRun):
         del self._running.runs[self]
         self.pool.end_holding()
         self._end_doubt()
-        if self.on_over is not None:
-            self.on_over()
+        on_over, self.on_over = self.on_over, None  # it refers to whoever refers to this: that would outlive both
+        if on_over is not None:
+            on_over()
 
     def _end_doubt(self) -> None:
         if self._in_doubt:

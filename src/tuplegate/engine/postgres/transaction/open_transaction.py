@@ -45,10 +45,15 @@ class OpenTransaction(OpenStatements):
     async def commit(self, last: port.Statement | None, bounds: port.Bounds) -> port.TransactionResult:
         started = perf_counter_ns()
         self._start(bounds)
-        if self._goes_at_once(last):
-            done = await self._decider.recovery.see_through(self._commit_at_once(last, bounds, started))
-        else:
-            done = await self._commit_in_steps(last, bounds, started)
+        recovery = self._decider.recovery
+        recovery.seen_through += 1
+        try:
+            if self._goes_at_once(last):
+                done = await self._commit_at_once(last, bounds, started)
+            else:
+                done = await self._commit_in_steps(last, bounds, started)
+        finally:
+            recovery.seen_through -= 1
         done.exec_us = (perf_counter_ns() - started) // 1000
         return done
 
@@ -160,7 +165,7 @@ class OpenTransaction(OpenStatements):
             raise await self._see_failed_commit(exc, started) from exc
         self.stage = Stage.DECIDING
         try:
-            await self._decider.recovery.see_through(self._decide(number))
+            await self._decide(number)
         except port.OutcomeUnknown as unknown:
             unknown.id = self._id
             self._end_with(port.Outcome.IN_PROGRESS)

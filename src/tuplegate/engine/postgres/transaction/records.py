@@ -114,8 +114,9 @@ SELECT t.name FROM (VALUES {", ".join(f"('{table}')" for table in TABLES)}) t (n
 """
 """Tables that take twice the room that their rows need: what counts is the room, so it must be given back."""
 
+_COMMITTED: Final = Outcome.COMMITTED.value
 _INSIST: Final = b"SELECT 1 OPERATOR(pg_catalog./) (%b IS TRUE)::pg_catalog.int4"
-_AND_NUMBER: Final = b", pg_catalog.pg_current_xact_id()"
+_INSIST_WITH_NUMBER: Final = _INSIST % b"tuplegate.decide($1, $2, $3)" + b", pg_catalog.pg_current_xact_id()"
 NOT_FIRST: Final = "22012"
 """SQLSTATE of a record that must be the first of its name and is not."""
 
@@ -173,7 +174,7 @@ class Records:
         """Return the records of a promise as commands; each says whether it was the first."""
         commands = []
         if promise.id is not None:
-            commands.append(self.decide(promise.id, Outcome.COMMITTED.value))
+            commands.append(self.decide(promise.id, _COMMITTED))
         if promise.keep is not None:
             keep = promise.keep
             commands.append(self.keep(keep.route, keep.key, keep.request, keep.body(done)))
@@ -188,12 +189,14 @@ class Records:
     def insist_with_number(self, id: str) -> Command:
         """Return the record of an id that is committed, as a command that fails in the same way. It returns the
         engine's number of the transaction in its second column."""
-        command = self.decide(id, Outcome.COMMITTED.value)
-        return Command(_INSIST % command.sql[7:] + _AND_NUMBER, command.params, begins=False)
+        mac = self._sign(f"decide/{_COMMITTED}/{id}")
+        return Command(_INSIST_WITH_NUMBER, [id.encode(), _COMMITTED.encode(), mac], begins=False)
 
     def _call(self, call: str, message: str, *params: str) -> Command:
-        inner = hashlib.sha256(self.secret + message.encode()).digest()
-        mac = hashlib.sha256(self.secret + inner).hexdigest()
         # Always inside a block: a tenant's transaction, or one at READ COMMITTED.
-        texts = [*(param.encode() for param in params), mac.encode()]
+        texts = [*(param.encode() for param in params), self._sign(message)]
         return Command(f"SELECT {call}".encode(), texts, begins=False)
+
+    def _sign(self, message: str) -> bytes:
+        inner = hashlib.sha256(self.secret + message.encode()).digest()
+        return hashlib.sha256(self.secret + inner).hexdigest().encode()

@@ -90,7 +90,7 @@ class Recovery:
         """Waits for standbys, and whoever waits behind it, where there are such."""
         self.certainty = Certainty(self._primary, self._session, self._certain)
         self.histories = Histories(self._primary)
-        self._seen_through = 0
+        self.seen_through = 0
         self._watcher: asyncio.Task[None] | None = None
         self.in_hand: set[str] = set()
         """Names whose own transaction commits them; the watcher leaves these alone."""
@@ -109,7 +109,7 @@ class Recovery:
 
     async def __aexit__(self, *exc: object) -> None:
         deadline = asyncio.get_running_loop().time() + _SETTLE_S
-        while self._seen_through and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - it is rarely asked
+        while self.seen_through and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - it is rarely asked
             await asyncio.sleep(_CLOSING_PAUSE_S)
         if self._watcher is not None:
             self._watcher.cancel()
@@ -155,11 +155,11 @@ class Recovery:
     def see_through(self, work: Coroutine[Any, Any, _T]) -> DirectFuture[_T]:
         """Run work to its end even if its caller is cancelled. The rules for handlers in `eager` hold for it, except
         that nothing cancels it."""
-        self._seen_through += 1
+        self.seen_through += 1
         return see_through(work, self._one_less)
 
     def _one_less(self, _cancelled: bool) -> None:
-        self._seen_through -= 1
+        self.seen_through -= 1
 
     # -- prepared transactions ----------------------------------------------------------------------------------
 
