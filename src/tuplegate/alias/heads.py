@@ -4,8 +4,9 @@ A head is always written from its parsed parts, with framing of our own. So the 
 other requests than the alias did.
 """
 
-from collections.abc import Iterable
+import re
 
+from tuplegate.http.forwarding.answer_reader import AnswerReader
 from tuplegate.http.message import CHUNKED, Head
 from tuplegate.protocol.errors import ServiceError
 
@@ -20,6 +21,10 @@ _OF_REQUESTS = _HOP_BY_HOP | {b"host", b"content-length", b"via"}
 _OF_ANSWERS = _HOP_BY_HOP | {b"content-length", b"via", b"strict-transport-security"}
 # Pages of other origins may not use the alias, so neither side gets these headers.
 _CORS = b"access-control-"
+_NOT_PASSED_BACK = re.compile(
+    rb"\r\n(?:(?:%b):|%b)[^\r]*+" % (b"|".join(map(re.escape, sorted(_OF_ANSWERS))), re.escape(_CORS)), re.IGNORECASE
+)
+_VIA = re.compile(rb"\r\nvia:", re.IGNORECASE)
 
 
 WEBSOCKET = b"connection: Upgrade\r\nupgrade: websocket\r\n"
@@ -55,9 +60,13 @@ def write_request_head(head: Head, authority: bytes, *, to_websocket: bool = Fal
     return b"".join(lines)
 
 
-def write_answer_headers(headers: Iterable[tuple[bytes, bytes]], length: bytes | None, own: bytes) -> bytes:
+def write_answer_headers(answer: AnswerReader, own: bytes) -> bytes:
     """Return the headers of an answer for the client; `own` are the headers of this hop."""
-    given = list(headers)
+    length = b"" if answer.length is None else b"content-length: %b\r\n" % answer.length
+    if not answer.tells_connection and _VIA.search(answer.lines) is None:
+        passed_on = _NOT_PASSED_BACK.sub(b"", answer.lines)[2:]
+        return b"%b%b%bvia: 1.1 %b\r\n%b" % (passed_on, b"\r\n" if passed_on else b"", length, PSEUDONYM, own)
+    given = answer.headers
     named = _named_by_connection(b",".join(value for name, value in given if name == b"connection"))
     passed = b", ".join(value for name, value in given if name == b"via")
     lines = [
@@ -65,9 +74,7 @@ def write_answer_headers(headers: Iterable[tuple[bytes, bytes]], length: bytes |
         for name, value in given
         if name not in _OF_ANSWERS and name not in named and not name.startswith(_CORS)
     ]
-    if length is not None:
-        lines.append(b"content-length: %b\r\n" % length)
-    lines.append(b"via: %b1.1 %b\r\n%b" % (passed + b", " if passed else b"", PSEUDONYM, own))
+    lines.append(b"%bvia: %b1.1 %b\r\n%b" % (length, passed + b", " if passed else b"", PSEUDONYM, own))
     return b"".join(lines)
 
 

@@ -157,16 +157,24 @@ class Alias:
         to_websocket = exchange.method == "GET" and asks_for_websocket(exchange.head)
         if to_websocket:
             check_origin(exchange)
-        request = write_request_head(exchange.head, self._authority, to_websocket=to_websocket)
+        request = self._write_head(exchange.head, to_websocket=to_websocket)
         connection, answer = await self._send(exchange, request, may_switch=to_websocket)
         if answer.status == 101:
-            headers = write_answer_headers(answer.headers, None, self._own_headers) + WEBSOCKET
+            headers = write_answer_headers(answer, self._own_headers) + WEBSOCKET
             exchange.switch_protocols(headers, lambda handed: JoinedConnection(handed, connection))
             return
         try:
             await self._pass_on(exchange, connection, answer)
         finally:
             connection.release()
+
+    def _write_head(self, head: Head, *, to_websocket: bool) -> bytes:
+        """Write the head that goes on. It is kept with the one that arrived, which clients send again and again."""
+        noted = head.noted
+        if isinstance(noted, bytes):
+            return noted
+        head.noted = text = write_request_head(head, self._authority, to_websocket=to_websocket)
+        return text
 
     async def _send(
         self, exchange: Exchange, request: bytes, *, may_switch: bool
@@ -215,7 +223,7 @@ class Alias:
 
     async def _pass_on(self, exchange: Exchange, connection: UpstreamConnection, answer: AnswerReader) -> None:
         sized = answer.length is not None or exchange.method == "HEAD" or answer.status in (204, 304)
-        headers = write_answer_headers(answer.headers, answer.length, self._own_headers)
+        headers = write_answer_headers(answer, self._own_headers)
         exchange.pass_on(answer.status, headers, sized=sized, first=connection.take_body())
         while data := await connection.read_body():
             await exchange.write(data)

@@ -166,7 +166,7 @@ class Finder:
     async def _handed_over(self, exchange: Exchange, holder: Holder) -> bool:
         """Return whether another worker holds the transaction, and has answered. One that is gone holds nothing."""
         handover = self._handover
-        if holder == handover.own:
+        if holder.is_same(handover.own):
             return False
         if holder.node != handover.own.node and handover.vouches(exchange):
             raise ServiceError(

@@ -58,12 +58,15 @@ class Doors:
     sockets: Mapping[str, socket.socket]
 
 
-@dataclass(frozen=True, slots=True)
 class Holder:
     """A worker of a machine that serves this installation; `node` is the machine's number."""
 
-    node: int
-    worker: int
+    def __init__(self, node: int, worker: int) -> None:
+        self.node = node
+        self.worker = worker
+
+    def is_same(self, other: "Holder") -> bool:
+        return self.worker == other.worker and self.node == other.node
 
     @property
     def number(self) -> int:
@@ -249,6 +252,8 @@ def _find_companion(exchange: Exchange, address: UpstreamAddress) -> UpstreamCon
 
 def _write_headers(exchange: Exchange, answer: AnswerReader) -> bytes:
     """Return the headers of the answer; those about this connection and its quota are this worker's own."""
+    if answer.length is not None and not answer.tells_connection:
+        return exchange.extra_headers + answer.lines[2:] + b"\r\n"
     lines = _NOT_PASSED_BACK.sub(b"", answer.lines)[2:] + b"\r\n"
     length = b"" if answer.length is None else b"content-length: %b\r\n" % answer.length
     return exchange.extra_headers + (lines if len(lines) > 2 else b"") + length

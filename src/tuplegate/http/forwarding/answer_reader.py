@@ -45,6 +45,8 @@ class AnswerReader:
         self.length: bytes | None = None
         """The Content-Length as the answer gives it."""
         self.keep_alive = False
+        self.tells_connection = False
+        """It has a Connection header, which may name others that are meant for this hop only."""
         self.interim: list[int] = []
         """Statuses of interim answers; the reader of the list removes them."""
 
@@ -93,7 +95,7 @@ class AnswerReader:
             raise NoAnswer("it sent what is no HTTP/1.1 answer")
         status = int(found[2])
         if status == 101 and self._may_switch:
-            self.status, self.lines = status, found[3]
+            self.status, self.lines, self.tells_connection = status, found[3], True
             self._body = _UntilClose()
             return
         if status < 200:
@@ -103,9 +105,11 @@ class AnswerReader:
         lowered = self.lines.lower()
         if lowered.count(_LENGTH_LINE) + lowered.count(_CODING_LINE) > 1:
             raise NoAnswer("it says twice how long its answer is")
+        self.keep_alive = found[1] == b"1"
         connection = self._find_value(lowered, _CONNECTION_LINE)
-        given = {} if connection is None else {b"connection": connection}
-        self.keep_alive = is_kept_alive(given, is_http_1_1=found[1] == b"1")
+        self.tells_connection = connection is not None
+        if connection is not None:
+            self.keep_alive = is_kept_alive({b"connection": connection}, is_http_1_1=self.keep_alive)
         self.length = self._find_value(lowered, _LENGTH_LINE)
         self._body = self._framing(self._find_value(lowered, _CODING_LINE))
 
