@@ -1,10 +1,12 @@
 """`make bench`: the service against its own engine, in one run, as ratios. Fails when a ratio misses its bar."""
 
+import argparse
 import json
 import re
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from psycopg import pq
@@ -24,25 +26,19 @@ THOUSAND = workloads.SCAN.format(schema=SCHEMA)
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"what to measure of {', '.join(MEASUREMENTS)}; all of it by default")
+    names = parser.parse_args().names or list(MEASUREMENTS)
+    if not set(names) <= set(MEASUREMENTS):
+        parser.error(f"choose from {', '.join(MEASUREMENTS)}")
     data_dir = new_data_dir()
     service = start_service(data_dir, "--open-transactions-max", "64")
     try:
         prepare(service)
         print(f"load generator: {generator_name()}", flush=True)
         lines: list[Line] = []
-        for measure in (
-            point_read,
-            alias,
-            sql_route,
-            thousand_rows,
-            driver.measure,
-            transactions.measure,
-            open_transactions.measure,
-            wire.measure,
-            streaming,
-            stalled_reader,
-        ):
-            lines += report(measure(service))
+        for name in names:
+            lines += report(MEASUREMENTS[name](service))
     finally:
         service.stop()
         remove(data_dir)
@@ -218,6 +214,20 @@ def engine_cpu_seconds(service: Service) -> float:
 
 def _children(pid: int) -> list[int]:
     return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+MEASUREMENTS: dict[str, Callable[[Service], list[Line]]] = {
+    "point-read": point_read,
+    "alias": alias,
+    "sql": sql_route,
+    "rows": thousand_rows,
+    "driver": driver.measure,
+    "transactions": transactions.measure,
+    "open-transactions": open_transactions.measure,
+    "wire": wire.measure,
+    "streaming": streaming,
+    "stalled-reader": stalled_reader,
+}
 
 
 if __name__ == "__main__":
