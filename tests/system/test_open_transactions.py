@@ -58,6 +58,7 @@ def test_every_worker_answers(clients: list[httpx.Client]) -> None:
             headers={"Accept": "application/x-ndjson"},
         )
         assert len(answer.text.splitlines()) == 5002
+        assert len(answer.headers.get_list("date")) == 1
     assert opened.query("select nothing")["transaction"]["state"] == "failed"
     assert opened.query("rollback to a")["transaction"]["state"] == "open"
     done = opened.commit()
@@ -75,6 +76,7 @@ def test_what_is_handed_over_is_counted_once(two: Service, clients: list[httpx.C
     for client in clients:
         answer = client.post(f"/v1/transaction/{opened.id}/query", json={"sql": "select 1"})
         left.append(answer.headers.get_list("ratelimit"))
+        assert len(answer.headers.get_list("date")) == 1
     assert all(len(headers) <= 1 for headers in left)
     opened.rollback()
 

@@ -1,4 +1,4 @@
-"""Guesses from its first words whether a statement only reads, and quotes names for SQL. Pure.
+"""Guesses from its first words whether a statement only reads, and quotes names and texts for SQL. Pure.
 
 A wrong guess does no harm. A statement that seems to read is sent without an Idempotency-Key, which would slow it down,
 and is repeated in a read-only transaction, where the engine refuses writes. One that seems to write gets a key.
@@ -27,3 +27,7 @@ def find_keyword(sql: str) -> str:
 
 def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tuplegate.cli.sending.definitions import Definitions, Record, Relation, full_name
 from tuplegate.cli.sending.report import Report, Result
-from tuplegate.client.statements import quote
+from tuplegate.client.statements import quote, quote_text
 
 if TYPE_CHECKING:
     from tuplegate.client import Client
@@ -22,10 +22,6 @@ _OPERATOR_CLASS = re.compile(r" (?:\w+\.)?\w+_ops\b")
 _METHOD = re.compile(r" USING \w+")
 _DEFERRED = re.compile(r" (?:NOT )?DEFERRABLE(?: INITIALLY \w+)?")
 _NOT_SENT = "its code is written for the engine that it was on: write it anew, or move the work to the application"
-
-
-def literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 class Target:
@@ -68,7 +64,7 @@ class Target:
             self._define("schema", schema, (f"create schema if not exists {quote(schema)}", ""))
         for one in found.enums:
             name = full_name(one["schema"], one["name"])
-            labels = ", ".join(map(literal, one["labels"]))
+            labels = ", ".join(map(quote_text, one["labels"]))
             self._define("type", name, (f"create type {name} as enum ({labels})", ""))
         for one in found.composites:
             name = full_name(one["schema"], one["name"])
@@ -171,7 +167,7 @@ class Target:
 
     def _comment(self, kind: str, name: str, text: str | None) -> None:
         if text is not None:
-            self._define("comment", name, (f"comment on {kind} {name} is {literal(text)}", ""))
+            self._define("comment", name, (f"comment on {kind} {name} is {quote_text(text)}", ""))
 
     def make_views(self, views: Sequence[Relation]) -> None:
         """Make views. One that needs another is tried again when that is there."""
@@ -196,10 +192,10 @@ class Target:
             name = full_name(one["schema"], one["name"])
             if one["last_value"] is None:
                 continue
-            place = literal(name)
+            place = quote_text(name)
             if name in columns:
                 table, column = columns[name]
-                place = f"pg_get_serial_sequence({literal(table)}, {literal(column)})"
+                place = f"pg_get_serial_sequence({quote_text(table)}, {quote_text(column)})"
             refusal = self._try(f"select setval({place}::regclass, {one['last_value']})")
             if refusal is not None:
                 self._report.add("sequence", name, Result.MISSING, f"it begins anew: {refusal}")

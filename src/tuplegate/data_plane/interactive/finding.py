@@ -90,8 +90,7 @@ class Finder:
         return self._ask_holder(exchange, identity, run)
 
     async def _ask_holder(self, exchange: Exchange, identity: Identity, run: Run) -> None:
-        identities = self._identities
-        target = await identities.find_target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         holder = self._find_holder(exchange.path_values["id"], target)
         if holder is None or not await self._handed_over(exchange, holder):
             await run(exchange, identity)
@@ -166,7 +165,7 @@ class Finder:
     async def _handed_over(self, exchange: Exchange, holder: Holder) -> bool:
         """Return whether another worker holds the transaction, and has answered. One that is gone holds nothing."""
         handover = self._handover
-        if holder.is_same(handover.own):
+        if holder.number == handover.own.number:
             return False
         if holder.node != handover.own.node and handover.vouches(exchange):
             raise ServiceError(

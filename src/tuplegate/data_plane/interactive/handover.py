@@ -35,7 +35,7 @@ _NOT_PASSED_ON: Final = frozenset({
     b"content-length", b"expect", b"host", b"origin", HEADER,
 })  # fmt: skip
 _NOT_PASSED_BACK: Final = re.compile(
-    rb"\r\n(?:connection|keep-alive|transfer-encoding|content-length|date|ratelimit)[^\r]*+", re.IGNORECASE
+    rb"\r\n(?:connection|keep-alive|transfer-encoding|ratelimit)[^\r]*+", re.IGNORECASE
 )
 
 
@@ -64,9 +64,6 @@ class Holder:
     def __init__(self, node: int, worker: int) -> None:
         self.node = node
         self.worker = worker
-
-    def is_same(self, other: "Holder") -> bool:
-        return self.worker == other.worker and self.node == other.node
 
     @property
     def number(self) -> int:
@@ -252,8 +249,7 @@ def _find_companion(exchange: Exchange, address: UpstreamAddress) -> UpstreamCon
 
 def _write_headers(exchange: Exchange, answer: AnswerReader) -> bytes:
     """Return the headers of the answer; those about this connection and its quota are this worker's own."""
-    if answer.length is not None and not answer.tells_connection:
-        return exchange.extra_headers + answer.lines[2:] + b"\r\n"
-    lines = _NOT_PASSED_BACK.sub(b"", answer.lines)[2:] + b"\r\n"
-    length = b"" if answer.length is None else b"content-length: %b\r\n" % answer.length
-    return exchange.extra_headers + (lines if len(lines) > 2 else b"") + length
+    lines = answer.lines
+    if answer.length is None or answer.tells_connection:
+        lines = _NOT_PASSED_BACK.sub(b"", lines)
+    return exchange.extra_headers + (lines[2:] + b"\r\n" if lines else b"")

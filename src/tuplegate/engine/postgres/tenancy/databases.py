@@ -12,6 +12,7 @@ from functools import partial
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.libpq.logins import database_secret
+from tuplegate.engine.libpq.quoting import quote_text
 from tuplegate.engine.postgres.own.admin import (
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
@@ -193,7 +194,7 @@ class PostgresDatabases:
                     for gid in (str(gid) for gid, whose in prepared if whose == owner):
                         try:
                             await metadata.fetch(NOTE_RECOVERED, gid)
-                            await session.fetch("COMMIT PREPARED '" + gid.replace("'", "''") + "'")
+                            await session.fetch(f"COMMIT PREPARED {quote_text(gid)}")
                         except port.EngineFailure:
                             continue  # somebody else was quicker, or it goes with the next try
 

@@ -25,6 +25,7 @@ from tuplegate.access.transaction_ids import NONCE_BYTES, make_word
 from tuplegate.direct_future import DirectFuture
 from tuplegate.eager import see_through
 from tuplegate.engine.libpq.connection import Connection
+from tuplegate.engine.libpq.quoting import quote_text
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, OutcomeUnknown, StatementFailed, Ticket
 from tuplegate.engine.postgres.own import metadata
 from tuplegate.engine.postgres.own.admin import (
@@ -220,7 +221,7 @@ class Recovery:
         """Commit it as the role that prepared it, since nobody else may; return whether that was done here."""
         async with TenantSession(self._connector, self._secret, database) as session:
             try:
-                await session.fetch("COMMIT PREPARED '" + gid.replace("'", "''") + "'")
+                await session.fetch(f"COMMIT PREPARED {quote_text(gid)}")
             except StatementFailed as exc:
                 if exc.sqlstate != "42704":  # somebody else was quicker
                     raise
