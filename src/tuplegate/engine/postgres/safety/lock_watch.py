@@ -16,8 +16,8 @@ _log = structlog.get_logger()
 _TICK_S = 0.25
 _RESTING_TICK_S = 1.0
 """How often it counts while everything that is old waits for its client, and the tables are not a quarter full."""
-_SHARE, _RESTING_SHARE = 5, 20
-"""Counting reads every lock. While there is room it takes at most one part in so many of the time."""
+_RESTING_SHARE = 20
+"""Counting reads every lock. Meanwhile it takes at most one part in so many of the time."""
 _BANNED_S = 10.0
 """How long a database takes no statement after one of its statements has locked what all databases share."""
 
@@ -92,10 +92,7 @@ class LockWatch:
         """Return whether to count later: what is old has got no lock since, and what is short has left few behind."""
         if not self._has_room or self._crowded:
             return False
-        since = now - self._counted_at + _TICK_S / 2
-        if since < _SHARE * self._counting_s:
-            return True
-        if since >= max(_RESTING_TICK_S, _RESTING_SHARE * self._counting_s):
+        if now - self._counted_at + _TICK_S / 2 >= max(_RESTING_TICK_S, _RESTING_SHARE * self._counting_s):
             return False
         return all(rest is not None and self._rests.get(run) == rest for run, rest in rests.items())
 
