@@ -4,6 +4,15 @@ import psycopg
 
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 
+OLD_LOCK = """
+drop function pg_catalog.pg_advisory_lock(bigint);
+create or replace function tuplegate.pg_advisory_lock(bigint) returns void language sql strict
+begin atomic select pg_sleep(0.001); select tuplegate.raw_pg_advisory_lock($1); end;
+alter function tuplegate.pg_advisory_lock(bigint) set schema pg_catalog;
+grant execute on function pg_catalog.pg_advisory_lock(bigint) to public;
+"""
+"""The engine's own with another text, which it never runs."""
+
 
 def test_databases_are_furnished_anew() -> None:
     """What the service has in a tenant's database is made again; what the tenant made of its rights stays."""
@@ -22,6 +31,7 @@ def test_databases_are_furnished_anew() -> None:
         tenant.execute("drop function tuplegate.look(text, text)")
         tenant.execute("drop function tuplegate.tables()")
         tenant.execute("create function tuplegate.tables(int) returns int language sql as 'select 1'")
+        tenant.execute(OLD_LOCK)
         tenant.execute(f"alter database {database} reset all".encode())
     with psycopg.connect(first.conninfo("tuplegate"), autocommit=True) as catalog:
         catalog.execute("update database set furnishing = 'of an older version'")
@@ -33,6 +43,8 @@ def test_databases_are_furnished_anew() -> None:
         assert sql.value("select to_regclass('depends') is not null and to_regclass('depends_too') is not null") is True
         assert client.get("/v1/transaction/txn_never_seen_1").status_code == 404
         sql("create table later as select 1 as n")
+        assert sql.value("select 'pg_advisory_lock(bigint)'::regprocedure::oid::int8") >= 16384
+        sql("select pg_advisory_lock(1)")
         assert sql.value(f"select has_table_privilege('{reader}', 'later', 'select')") is False
     with psycopg.connect(second.conninfo(database)) as tenant:
         [(settings,)] = tenant.execute(

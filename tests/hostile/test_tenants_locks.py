@@ -50,19 +50,47 @@ def test_a_transaction_may_use_hundreds_of_tables(one: Tenant, two: Tenant) -> N
 
 
 def test_a_transaction_that_holds_too_many_locks_is_ended(one: Tenant, two: Tenant, capacity: int) -> None:
-    """And what it did is taken back. Locks on objects, which take longer to get, are in tests/extended."""
+    """And what it did is taken back. Each large object that is removed is locked until the end."""
     one.write("create table untouched as select 1 as a")
-    take = f"perform pg_advisory_xact_lock(i) from generate_series(1, {capacity * 3 // 5}) i"
+    one.write(f"do $$ begin perform lo_create(0) from generate_series(1, {capacity * 3 // 5}); end $$")
+    take = "perform lo_unlink(oid) from pg_largeobject_metadata"
     greedy = f"do $$ begin delete from untouched; {take}; perform pg_sleep(60); end $$"
-    assert_ended(one, two, greedy)
-    assert one.write.value("select count(*) from untouched") == 1
-
-
-def assert_ended(one: Tenant, two: Tenant, greedy: str) -> None:
     with undisturbed(two):
         error = one.transaction("select 1", greedy).json()["error"]
         assert (error["sqlstate"], error["statement"]) == ("53200", 1), error
     eventually_served(one)
+    assert one.write.value("select count(*) from untouched") == 1
+    assert one.write.value("select count(*) from pg_largeobject_metadata") == capacity * 3 // 5
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        f"pg_{tried}advisory_{of}lock{shared}({key})"
+        for tried in ("", "try_")
+        for of in ("", "xact_")
+        for shared in ("", "_shared")
+        for key in ("i", "1, i::int")
+    ],
+)
+def test_each_advisory_lock_takes_its_moment(one: Tenant, function: str) -> None:
+    """By the engine's clock, not by what is said of the function: the engine has calls that do not ask for that."""
+    taken = f"select {function} from generate_series(1, 20) i"
+    lasted = f"with before as materialized (select clock_timestamp() as at), taken as materialized ({taken})"
+    lasted += " select clock_timestamp() - max(at) >= interval '20 ms' from before, (select count(*) from taken) t"
+    assert one.write.value(lasted) is True
+
+
+def test_the_functions_beneath_advisory_locks_are_nobodys(one: Tenant) -> None:
+    names = "proname ~ 'pg_(try_)?advisory_(xact_)?lock(_shared)?$'"
+    callable_ones = (
+        f"select count(*), bool_and(oid >= 16384) from pg_proc where {names} and has_function_privilege(oid, 'execute')"
+    )
+    assert [list(row.values()) for row in one.write(callable_ones)["rows"]] == [[16, True]]
+    beneath = "pronamespace = 'tuplegate'::regnamespace"
+    for row in one.write(f"select oid::regproc::text as name from pg_proc where {names} and {beneath}")["rows"]:
+        refused = one.write.answer(f"select {row['name']}(1)").json()["error"]
+        assert refused["sqlstate"] == "42501", refused
 
 
 def test_advisory_locks_cannot_fill_the_table(one: Tenant, two: Tenant, capacity: int) -> None:

@@ -61,7 +61,7 @@ _OWN_FUNCTIONS: Final = f"""
          LEFT JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
          LEFT JOIN pg_extension e ON e.oid = d.refobjid
    WHERE p.oid >= 16384
-     AND NOT (e.oid IS NULL AND p.pronamespace = 'tuplegate'::regnamespace)
+     AND NOT (e.oid IS NULL AND p.pronamespace IN ('tuplegate'::regnamespace, 'pg_catalog'::regnamespace))
      AND (e.extname IN ({_INNOCENT_EXTENSIONS}) AND p.proowner = 10) IS NOT TRUE OFFSET 0"""
 # A tenant can add a function of its own to an extension, and an extension to any schema on servers that do not keep it
 # from that.

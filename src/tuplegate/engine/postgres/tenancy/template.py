@@ -106,7 +106,8 @@ DECLARE found record;
 BEGIN
   FOR round IN 1..3 LOOP
     FOR found IN SELECT oid, oid::regprocedure AS name FROM pg_proc
-                  WHERE pronamespace = 'tuplegate'::regnamespace AND proname !~ '^(shown|raw|former)_'
+                  WHERE pronamespace = 'tuplegate'::regnamespace AND oid >= 16384
+                    AND proname !~ '^(shown|raw|former)_'
     LOOP
       BEGIN
         EXECUTE format('DROP FUNCTION %s', found.name);

@@ -11,7 +11,7 @@ from typing import Final
 from tuplegate.engine.libpq.logins import name_role
 from tuplegate.engine.port import Access, StatementFailed, Weakness
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
-from tuplegate.engine.postgres.tenancy import template
+from tuplegate.engine.postgres.tenancy import template, windows
 
 _REFUSALS: Final = ("42501", "25006")
 """No right; not in a transaction that only reads."""
@@ -91,9 +91,9 @@ _TRIALS: Final = (
             " meanwhile, for a moment each time.",
             "Set `max_locks_per_transaction` to 256 or more.",
         ),
-        "SELECT EXISTS (SELECT FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang"
-        " WHERE p.pronamespace = 'pg_catalog'::regnamespace AND l.lanname = 'internal'"
-        " AND p.proname ~ '^pg_(try_)?advisory_(xact_)?lock(_shared)?$')",
+        # The engine calls those with a number of its own, whatever is said of them.
+        "SELECT EXISTS (SELECT FROM pg_proc p WHERE p.oid < 16384"
+        f" AND p.proname ~ '^{windows.LOCKS}$' AND has_function_privilege(p.oid, 'EXECUTE'))",
     ),
     _Trial(
         Weakness(
