@@ -13,7 +13,7 @@ from tests.control import Organization
 from tests.faults import child, children, send_signal
 from tests.inside import conninfo, postgres_of, tenant_of
 from tests.service import Service, Sql, needs_bundled
-from tuplegate.access.transaction_ids import IdKind, TransactionId, _mac, read_id, write_id
+from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.engine import port
 from tuplegate.engine.postgres.engine import PostgresEngine
 from tuplegate.engine.postgres.own.admin import make_primary
@@ -189,11 +189,16 @@ def test_one_that_no_standby_confirms_can_be_asked_for(
 @pytest.mark.parametrize("history", [0, 1, 2**34 - 1])
 def test_its_id_tells_what_to_ask_by(mark: str, history: int) -> None:
     id = TransactionId(IdKind.LOST, (4_194_304 << 32) + 4_194_303, "0aZ9bY8cX7", mark, history)
-    text = write_id(id, "db_1", b"secret", b"nonce")
-    assert read_id(text, "db_1", b"secret") == id
-    assert read_id(text, "db_2", b"secret") is None
+    ids = TransactionIds(b"secret")
+    text = ids.write(id, "db_1")
+    assert ids.read(text, "db_1") == id
+    assert ids.read(text, "db_2") is None
+    assert TransactionIds(b"another").read(text, "db_1") is None
+    for place in range(4, len(text)):
+        other = "x" if text[place] != "x" else "y"
+        assert ids.read(text[:place] + other + text[place + 1 :], "db_1") is None
 
 
-def test_an_id_that_was_made_before_there_were_histories() -> None:
-    old = "txn_n000000000DC0123456789" + _mac("n000000000DC0123456789", "db_1", b"secret")
-    assert read_id(old, "db_1", b"secret") == TransactionId(IdKind.NUMBERED, 13 * 62 + 12, "0123456789")
+def test_an_id_that_an_older_version_has_made() -> None:
+    old = "txn_n000000000DC0123456789VDYf3I79sg3byjrwQ6cxwH"
+    assert TransactionIds(b"secret").read(old, "db_1") == TransactionId(IdKind.NUMBERED, 13 * 62 + 12, "0123456789")

@@ -16,7 +16,7 @@ from tests.control import Control, Organization, engine, engine_pid, error_of, n
 from tests.external import ExternalServer
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.workers import workers
-from tuplegate.access.transaction_ids import IdKind, TransactionId, write_id
+from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.engine.port import BadUrl
 from tuplegate.engine.several.engines import mark_of
 from tuplegate.further_engines import read_engines
@@ -321,7 +321,8 @@ def former_ids(service: Service, second: ExternalServer, tenant: Organization) -
         TransactionId(IdKind.LOST, number, "x" * 10, mark): "aborted",
         TransactionId(IdKind.NUMBERED, int(aborted[0]), "y" * 10, mark): "committed",
     }
-    return {write_id(id, str(row[2]), bytes(row[1]), b""): state for id, state in made.items()}
+    ids = TransactionIds(bytes(row[1]))
+    return {ids.write(id, str(row[2])): state for id, state in made.items()}
 
 
 class Writer:

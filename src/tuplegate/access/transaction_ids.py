@@ -1,4 +1,4 @@
-"""Ids of transactions, made so that the outcome can be found without a record. Pure.
+"""Ids of transactions, made so that the outcome can be found without a record.
 
 An id is `txn_`, a letter for the kind, the engine's number of the transaction, a random word, and a MAC over all of it
 and the database. Nobody can forge one, and a key of another database cannot ask for it. With several engines, a mark
@@ -6,11 +6,12 @@ before the MAC tells which engine gave the number. Where another server can take
 the number is there, too. Lengths tell which of them an id has.
 """
 
+import hashlib
 import hmac
-from dataclasses import dataclass
+import os
+from binascii import b2a_base64
 from enum import StrEnum
-from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from tuplegate.access.tokens import read_base62, write_base62
 
@@ -21,7 +22,12 @@ _MAC_LENGTH: Final = 22
 MARK_LENGTH: Final = 6
 _HISTORY_LENGTH: Final = 7
 _LENGTH: Final = len(PREFIX) + 1 + _NUMBER_LENGTH + _WORD_LENGTH + _MAC_LENGTH
-NONCE_BYTES: Final = 16
+
+_DIGEST_BYTES: Final = 17
+_WORD_BYTES: Final = 8
+_AHEAD_BYTES: Final = 512 * _WORD_BYTES
+_LETTERS_ONLY: Final = bytes.maketrans(b"+/", b"AB")
+"""Two letters stand for two values each. That costs one of the six bits of a letter at most; a MAC has 22 letters."""
 
 
 class IdKind(StrEnum):
@@ -39,8 +45,7 @@ class IdKind(StrEnum):
     """The engine was lost during the commit; by number and word the engine can find out the outcome."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionId:
+class TransactionId(NamedTuple):
     kind: IdKind
     number: int = 0
     word: str = ""
@@ -48,42 +53,68 @@ class TransactionId:
     history: int = 0
 
 
-def make_word(random_bytes: bytes) -> str:
-    return write_base62(int.from_bytes(random_bytes, "big"), _WORD_LENGTH)
+class Words:
+    """Random words that nobody can guess. Asking the system for each would take longer than all the rest of an id.
+
+    What was asked for ahead is shared with a process that is forked later, so each makes its own.
+    """
+
+    def __init__(self) -> None:
+        self._random = b""
+        self._used = 0
+
+    def make(self) -> str:
+        begin = self._used
+        if begin == len(self._random):
+            self._random, begin = os.urandom(_AHEAD_BYTES), 0
+        self._used = end = begin + _WORD_BYTES
+        return _write_letters(self._random[begin:end], _WORD_LENGTH)
 
 
-def write_id(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
-    """Write the id as text. The nonce is used if the id has no word of its own."""
-    text = id.kind + write_base62(id.number, _NUMBER_LENGTH) + (id.word or make_word(nonce)) + id.mark
-    if id.history:
-        text += write_base62(id.history, _HISTORY_LENGTH)
-    return PREFIX + text + _mac(text, database, secret)
+class TransactionIds:
+    """The ids of an installation, which its `secret` signs."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._words = Words()
+        self._mac = hashlib.blake2b(key=hashlib.blake2b(secret).digest(), digest_size=_DIGEST_BYTES)
+        """The beginning of every MAC: to begin anew costs more than the rest of it."""
+
+    def write(self, id: TransactionId, database: str) -> str:
+        """Write the id as text, with a random word where it has none."""
+        text = id.kind + write_base62(id.number, _NUMBER_LENGTH) + (id.word or self._words.make()) + id.mark
+        if id.history:
+            text += write_base62(id.history, _HISTORY_LENGTH)
+        return PREFIX + text + self._sign(text, database)
+
+    def read(self, text: str, database: str) -> TransactionId | None:
+        """Return the id if this installation made it for this database; None otherwise."""
+        more = len(text) - _LENGTH
+        marked = more in (MARK_LENGTH, MARK_LENGTH + _HISTORY_LENGTH)
+        known = marked or more in (0, _HISTORY_LENGTH)
+        if not known or not text.startswith(PREFIX) or not text.isascii():
+            return None
+        body, mac = text[len(PREFIX) : -_MAC_LENGTH], text[-_MAC_LENGTH:]
+        is_own = hmac.compare_digest(mac, self._sign(body, database))
+        if not is_own and not hmac.compare_digest(mac, self._sign_as_before(body, database)):
+            return None
+        number = read_base62(body[1 : 1 + _NUMBER_LENGTH])
+        rest = body[1 + _NUMBER_LENGTH :]
+        word, rest = rest[:_WORD_LENGTH], rest[_WORD_LENGTH:]
+        mark, history = (rest[:MARK_LENGTH], rest[MARK_LENGTH:]) if marked else ("", rest)
+        return TransactionId(IdKind(body[0]), number, word, mark, read_base62(history) if history else 0)
+
+    def _sign(self, text: str, database: str) -> str:
+        mac = self._mac.copy()
+        mac.update(f"{database}/{text}".encode())
+        return _write_letters(mac.digest(), _MAC_LENGTH)
+
+    def _sign_as_before(self, text: str, database: str) -> str:
+        """Return the MAC of ids that older versions have made."""
+        digest = hmac.digest(self._secret, f"{database}/{text}".encode(), "sha256")
+        return write_base62(int.from_bytes(digest, "big"), _MAC_LENGTH)
 
 
-def read_id(text: str, database: str, secret: bytes) -> TransactionId | None:
-    """Return the id if this installation made it for this database; None otherwise."""
-    more = len(text) - _LENGTH
-    marked = more in (MARK_LENGTH, MARK_LENGTH + _HISTORY_LENGTH)
-    known = marked or more in (0, _HISTORY_LENGTH)
-    if not known or not text.startswith(PREFIX) or not text.isascii():
-        return None
-    body, mac = text[len(PREFIX) : -_MAC_LENGTH], text[-_MAC_LENGTH:]
-    if not hmac.compare_digest(mac, _mac(body, database, secret)):
-        return None
-    number = read_base62(body[1 : 1 + _NUMBER_LENGTH])
-    rest = body[1 + _NUMBER_LENGTH :]
-    word, rest = rest[:_WORD_LENGTH], rest[_WORD_LENGTH:]
-    mark, history = (rest[:MARK_LENGTH], rest[MARK_LENGTH:]) if marked else ("", rest)
-    return TransactionId(IdKind(body[0]), number, word, mark, read_base62(history) if history else 0)
-
-
-def _mac(text: str, database: str, secret: bytes) -> str:
-    mac = _begin_mac(secret).copy()
-    mac.update(f"{database}/{text}".encode())
-    return write_base62(int.from_bytes(mac.digest(), "big"), _MAC_LENGTH)
-
-
-@lru_cache(maxsize=8)
-def _begin_mac(secret: bytes) -> hmac.HMAC:
-    """Return the beginning of every MAC with this secret. To begin anew costs more than all the rest."""
-    return hmac.new(secret, digestmod="sha256")
+def _write_letters(value: bytes, length: int) -> str:
+    """Return letters and digits from which the value cannot be read again."""
+    return b2a_base64(value, newline=False)[:length].translate(_LETTERS_ONLY).decode()

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from tuplegate.access.scopes import Scope
+from tuplegate.access.transaction_ids import TransactionIds
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.openapi import Description, OwnProtocol, Parameter
 from tuplegate.admission.plane import Route, RouteTable, put_in_group
@@ -114,7 +115,8 @@ def list_data_routes(
         BenchRoutes(engine, identities),
         StorageRoutes(engine, identities),
     )
-    transactions = TransactionRoutes(engine, identities, transaction_bounds, secret)
+    ids = TransactionIds(secret)
+    transactions = TransactionRoutes(engine, identities, transaction_bounds, ids)
     open_bounds = OpenBounds(
         settings.statement_timeout_ms,
         settings.transaction_statements_max,
@@ -124,7 +126,7 @@ def list_data_routes(
         settings.open_life_ms,
         settings.open_life_ms_max,
     )
-    open_transactions = OpenTransactionRoutes(engine, identities, held, streams, open_bounds, secret, transactions)
+    open_transactions = OpenTransactionRoutes(engine, identities, held, streams, open_bounds, ids, transactions)
     return {
         **put_in_group("Queries", _list_query_routes(QueryRoutes(engine, identities, query_bounds, streams))),
         **put_in_group("Transactions", _list_transaction_routes(transactions, open_transactions)),

@@ -1,7 +1,6 @@
 """`POST /v1/transaction`: applies all statements or none. Also finds, or settles, the outcome of a transaction by its
 id."""
 
-import os
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from tuplegate.access.transaction_ids import NONCE_BYTES, IdKind, TransactionId, read_id, write_id
+from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
@@ -29,6 +28,8 @@ from tuplegate.protocol.statements import keyword_of_one
 
 _decode: Final = msgspec.json.Decoder(TransactionRequest).decode
 _encode: Final = msgspec.json.Encoder().encode
+_READ_ONLY: Final = TransactionId(IdKind.READ_ONLY)
+_ABORTED: Final = TransactionId(IdKind.ABORTED)
 _CHOSEN_ID: Final = re.compile(r"txn_[A-Za-z0-9_-]{8,120}")
 
 
@@ -63,15 +64,13 @@ class _Job:
 
 
 class TransactionRoutes:
-    """`secret` signs the ids."""
-
     def __init__(
-        self, engine: port.Engine, identities: IdentityCache, bounds: TransactionBounds, secret: bytes
+        self, engine: port.Engine, identities: IdentityCache, bounds: TransactionBounds, ids: TransactionIds
     ) -> None:
         self._engine = engine
         self._identities = identities
         self._bounds = bounds
-        self._secret = secret
+        self._ids = ids
 
     # -- running ------------------------------------------------------------------------------------------------
 
@@ -168,7 +167,7 @@ class TransactionRoutes:
         if _CHOSEN_ID.fullmatch(id) is None:
             takes = "txn_ and 8 to 120 letters, digits, underscores or hyphens"
             raise ServiceError("malformed_request", f"a Tuplegate-Transaction-Id is {takes}")
-        if read_id(id, target.id, self._secret) is not None:
+        if self._ids.read(id, target.id) is not None:
             raise _used(id)
         return id
 
@@ -206,9 +205,9 @@ class TransactionRoutes:
         if job.chosen is not None:
             return job.chosen.encode()
         if done.number is None:
-            return self._make_id(TransactionId(IdKind.READ_ONLY), job.target).encode()
-        id = TransactionId(IdKind.NUMBERED, done.number, mark=done.mark, history=done.history)
-        return self._make_id(id, job.target).encode()
+            return self._ids.write(_READ_ONLY, job.target.id).encode()
+        id = TransactionId(IdKind.NUMBERED, done.number, "", done.mark, done.history)
+        return self._ids.write(id, job.target.id).encode()
 
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
         error = to_service_error(failure, _find_failed(job, failure))
@@ -220,7 +219,7 @@ class TransactionRoutes:
                 error = error.with_hint(f"Ask GET /v1/transaction/{known}")
                 respond_error(exchange, error, {"transaction_id": known})
             return
-        id = job.chosen or self._make_id(TransactionId(IdKind.ABORTED), job.target)
+        id = job.chosen or self._ids.write(_ABORTED, job.target.id)
         if error.status != 200:
             respond_error(exchange, error, {"transaction_id": id})
             return
@@ -247,10 +246,7 @@ class TransactionRoutes:
             return failure.id
         kind = IdKind.LOST if ticket.word else IdKind.NUMBERED
         lost = TransactionId(kind, ticket.number, ticket.word, failure.mark, ticket.history)
-        return self._make_id(lost, target)
-
-    def _make_id(self, id: TransactionId, target: port.Target) -> str:
-        return write_id(id, target.id, self._secret, os.urandom(NONCE_BYTES))
+        return self._ids.write(lost, target.id)
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
@@ -270,7 +266,7 @@ class TransactionRoutes:
         ids tell theirs."""
         target = await self._identities.find_target(identity, exchange)
         text = exchange.path_values["id"]
-        id = read_id(text, target.id, self._secret)
+        id = self._ids.read(text, target.id)
         if id is None and _CHOSEN_ID.fullmatch(text) is None:
             raise ServiceError("not_found", "this is not the id of a transaction")
         try:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from tuplegate.access.transaction_ids import IdKind, read_id
+from tuplegate.access.transaction_ids import IdKind, TransactionIds
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.failures import to_service_error
@@ -25,16 +25,21 @@ _KNOWN_MAX: Final = 1_000
 
 
 class Finder:
-    """`secret` has signed the ids, which tell who holds a transaction; `handover` reaches that worker."""
+    """`ids` tell who holds a transaction; `handover` reaches that worker."""
 
     def __init__(
-        self, engine: port.Engine, identities: IdentityCache, holdings: Holdings, handover: Handover, secret: bytes
+        self,
+        engine: port.Engine,
+        identities: IdentityCache,
+        holdings: Holdings,
+        handover: Handover,
+        ids: TransactionIds,
     ) -> None:
         self._engine = engine
         self._identities = identities
         self._holdings = holdings
         self._handover = handover
-        self._secret = secret
+        self._ids = ids
         self._holders: dict[tuple[str, str], Holder] = {}
         """By database and id, of ids that were found to be genuine."""
 
@@ -130,7 +135,7 @@ class Finder:
         known = self._holders.get((target.id, id))
         if known is not None:
             return known
-        read = read_id(id, target.id, self._secret)
+        read = self._ids.read(id, target.id)
         if read is None or read.kind is not IdKind.OPEN:
             return None
         if len(self._holders) >= _KNOWN_MAX:

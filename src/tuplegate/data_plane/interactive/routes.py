@@ -1,7 +1,6 @@
 """`POST /v1/transaction/begin` and what follows it: statements, commit, rollback, and the state of it all."""
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tuplegate.access.scopes import Scope
-from tuplegate.access.transaction_ids import NONCE_BYTES, IdKind, TransactionId, write_id
+from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.failures import to_service_error
@@ -84,7 +83,7 @@ class OpenTransactionRoutes:
         held: OpenTransactions,
         streams: StreamWriter,
         bounds: OpenBounds,
-        secret: bytes,
+        ids: TransactionIds,
         others: TransactionRoutes,
     ) -> None:
         self._engine = engine
@@ -92,9 +91,9 @@ class OpenTransactionRoutes:
         self._holdings = held.holdings
         self._streams = streams
         self._bounds = bounds
-        self._secret = secret
+        self._ids = ids
         self._own = held.handover.own
-        self._finder = Finder(engine, identities, held.holdings, held.handover, secret)
+        self._finder = Finder(engine, identities, held.holdings, held.handover, ids)
         self._others = others
 
     async def _read_long(
@@ -121,12 +120,7 @@ class OpenTransactionRoutes:
         if first is not None:
             _check_lists(first, lists, self._bounds.statements_max)
         target = await self._identities.find_target(identity, exchange)
-        id = write_id(
-            TransactionId(IdKind.OPEN, self._own.number),
-            target.id,
-            self._secret,
-            secrets.token_bytes(NONCE_BYTES),
-        )
+        id = self._ids.write(TransactionId(IdKind.OPEN, self._own.number), target.id)
         held = await self._open(exchange, identity, target, id, request)
         if first is None:
             held.end_request(None)

@@ -84,9 +84,13 @@ class OpenTransaction(OpenStatements):
         gid = recovery.new_gid()
         recovery.in_hand.add(gid)
         try:
-            done = await self._prepare_at_once(gid, last, bounds)
-            if done.number is not None:
-                await self._commit_prepared(gid, done.number)
+            late = self._give_up_after(bounds.timeout_ms / 1000)
+            try:
+                done = await self._prepare_at_once(gid, last, bounds)
+                if done.number is not None:
+                    await self._commit_prepared(gid, done.number)
+            finally:
+                late.cancel()
             await self._judge_prepared()
             self._give_back()
             if done.number is not None and self.pool.demands_standby:
@@ -111,7 +115,6 @@ class OpenTransaction(OpenStatements):
         if guard.has_outlived(self.begun):
             guard.ended += 1
             raise explain_age()
-        late = self._give_up_after(bounds.timeout_ms / 1000)
         self._is_ahead = True
         try:
             done = await self._send_at_once(gid, last, bounds)
@@ -124,7 +127,6 @@ class OpenTransaction(OpenStatements):
             done = port.TransactionResult([], port.Commit.TWO_PHASE, None, 1, 0, self._notices)
         finally:
             self._is_ahead = False
-            late.cancel()
         self.stage = Stage.DECIDED
         # A cancel that came too late would hit the commit.
         await self._see_cancel_through()

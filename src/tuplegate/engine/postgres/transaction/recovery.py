@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from tuplegate.access.transaction_ids import NONCE_BYTES, make_word
+from tuplegate.access.transaction_ids import Words
 from tuplegate.direct_future import DirectFuture
 from tuplegate.eager import see_through
 from tuplegate.engine.libpq.connection import Connection
@@ -82,6 +82,7 @@ class Recovery:
         self._connector = connector
         self._secret = secret
         self._prefix = f"tuplegate_{installation}_"
+        self._words = Words()
         self._nobody_before = nobody_before
         self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
@@ -119,7 +120,7 @@ class Recovery:
 
     def new_gid(self) -> str:
         """Return a new name for a prepared transaction. The process id in it is for people who read the list."""
-        return self._gid(os.getpid(), make_word(os.urandom(NONCE_BYTES)))
+        return self._gid(os.getpid(), self._words.make())
 
     def _gid(self, worker: int, word: str) -> str:
         return f"{self._prefix}{worker}_{word}"

@@ -243,7 +243,9 @@ class TransactionRun(BlockRun):
     # -- phase two ----------------------------------------------------------------------------------------------
 
     async def _phase_two(self, number: int | None) -> None:
-        """Commit, and give the connection back. Nothing cancels it."""
+        """Commit, and give the connection back. Nothing cancels it; the connection counts as lost if it takes too
+        long."""
+        late = self._give_up_after(0)
         try:
             if number is None:
                 await self._commit_plainly(wrote=False)
@@ -261,6 +263,8 @@ class TransactionRun(BlockRun):
         except CannotPrepare:
             self._give_back()
             raise
+        finally:
+            late.cancel()
         await self._judge_prepared()
         self._give_back()
 
@@ -280,7 +284,7 @@ class TransactionRun(BlockRun):
         if seal is None:
             self._decider.guard.ended += 1
             raise explain_age()
-        results = await self._decided(*seal, *commands)
+        results = await self.member.run(*seal, *commands)
         if not seal or results[0].status != _ERROR:
             return results[len(seal) :]
         if read_field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
@@ -288,19 +292,13 @@ class TransactionRun(BlockRun):
             raise explain_age()
         return results
 
-    async def _decided(self, *commands: Command) -> list[PGresult]:
-        """Send a commit and return its results. The connection counts as lost if no answer comes in time."""
-        late = self._give_up_after(0)
-        try:
-            answer = self.member.send(commands)
-            self.member.flush()
-            return await answer
-        finally:
-            late.cancel()
-
     def _give_up_after(self, seconds: float) -> asyncio.TimerHandle:
         """Give the connection up for lost where the engine takes too long over a commit, and `seconds` more."""
-        return asyncio.get_running_loop().call_later(seconds + _DECIDE_S, self.pool.leave, self.member)
+        return asyncio.get_running_loop().call_later(seconds + _DECIDE_S, self._give_up)
+
+    def _give_up(self) -> None:
+        if not self.member.closed:
+            self.pool.leave(self.member)
 
     async def _commit_plainly(self, *, wrote: bool) -> None:
         commit = Command(b"COMMIT", begins=False)
@@ -372,7 +370,7 @@ class TransactionRun(BlockRun):
         try:
             if self.pool.state.has_code or not self.is_plain:
                 self.member.send([_WAIT_AS_ALWAYS])
-            committed = await self._decided(*commands)
+            committed = await self.member.run(*commands)
         except ConnectionLost:
             committed = []
         if committed and committed[0].status != _ERROR:
