@@ -159,14 +159,17 @@ class CockroachCluster:
         node.start(",".join(one.address for one in self.nodes))
 
     def wait_whole(self) -> None:
-        """Wait until all nodes are live and every range has all of its replicas."""
-        self._until(
-            lambda: (
-                all(node.ask(_LIVE) == [(self._count,)] for node in self.nodes)
-                and self.nodes[0].ask(_FEWEST_REPLICAS)[0][0] >= self._count
-            ),
-            WHOLE_S,
-        )
+        """Wait until all nodes are live and every range has all of its replicas. One that has ended by itself, as some
+        do that were frozen, is started again, as any supervisor would."""
+
+        def is_whole() -> bool:
+            for node in self.nodes:
+                if node.has_ended:
+                    self.start(node)
+            live = all(node.ask(_LIVE) == [(self._count,)] for node in self.nodes)
+            return live and self.nodes[0].ask(_FEWEST_REPLICAS)[0][0] >= self._count
+
+        self._until(is_whole, WHOLE_S)
 
     def find_leaseholder(self, table: str) -> CockroachNode:
         """Return the node that decides over the first rows of a table."""
