@@ -17,7 +17,7 @@ from random import Random
 from failover.service_nodes import ServiceNodes
 from failover.sessions import Session, Unanswered
 from failover.timeline import Span, longest_gap, merged
-from tests.cockroach_cluster import CockroachCluster, CockroachNode
+from tests.cockroach_cluster import CockroachCluster, CockroachNode, NotInTime
 from tests.external import free_port
 from tests.faults import eventually, serves
 from tests.histories import Outcome, check
@@ -182,17 +182,23 @@ def _run(asked: ClusterRun, stage: Stage, say: Say) -> list[str]:
     ending = threading.Timer(asked.seconds, work.stopping.set)
     ending.daemon = True
     ending.start()
+    done: Counter[str] = Counter()
+    lasting: list[str] = []
     with _running_probes(stage) as served:
-        done = _harm(asked, stage, work, thread, served, say)
+        try:
+            _harm(asked, stage, work, thread, served, say, done)
+        except NotInTime as never:
+            lasting.append(str(never))
     thread.join(JOIN_S)
     say(f"faults: {dict(done)}; transactions: {dict(work.counts)}; refusals: {dict(work.refusals)}")
     if thread.is_alive():
-        return [f"clients still wait for answers after {JOIN_S:g} s", *work.describe_waiting(0), *work.wrong]
+        waiting = f"clients still wait for answers after {JOIN_S:g} s"
+        return [waiting, *lasting, *work.describe_waiting(0), *work.wrong]
     eventually(lambda: all(map(serves, stage.services.services)), BACK_S)
     with first.client() as client:
         final = final_lists(Sql(client), LISTS)
     anomalies = check(work.history, final, real_time=True)
-    wrong = [*work.wrong, *map(str, anomalies), *stage.services.failed_starts]
+    wrong = [*lasting, *work.wrong, *map(str, anomalies), *stage.services.failed_starts]
     if len(work.history) != (work.done if work.stopping.is_set() else asked.transactions):
         wrong.append(f"only {len(work.history)} transactions have an end")
     for number, service in enumerate(stage.services.services):
@@ -204,10 +210,16 @@ def _run(asked: ClusterRun, stage: Stage, say: Say) -> list[str]:
 
 
 def _harm(
-    asked: ClusterRun, stage: Stage, work: ListAppend, thread: threading.Thread, served: list[list[float]], say: Say
-) -> Counter[str]:
-    """Do one fault after the other, each once before one comes again, until all transactions are done."""
-    done: Counter[str] = Counter()
+    asked: ClusterRun,
+    stage: Stage,
+    work: ListAppend,
+    thread: threading.Thread,
+    served: list[list[float]],
+    say: Say,
+    done: Counter[str],
+) -> None:
+    """Do one fault after the other, each once before one comes again, until all transactions are done. Raises NotInTime
+    where the cluster does not become whole again."""
     rest: list[str] = []
     while asked.faults and thread.is_alive():
         wanted, deadline = work.done + asked.fault_every, time.monotonic() + STILL_S
@@ -227,7 +239,6 @@ def _harm(
         ended = sorted(one.ended for one in work.history if one.outcome is Outcome.OK and isfinite(one.ended))
         ours = f"{longest_gap(ended, window).seconds:.1f} s" if thread.is_alive() else "not known, nobody asked it"
         say(f"whole again after {name}; not served: by the cluster {own:.1f} s, by the service {ours}")
-    return done
 
 
 @contextmanager
