@@ -188,6 +188,15 @@ def test_an_http_1_0_client_gets_a_stream_without_chunks(alias: Service) -> None
     assert b"event: done\n" in answer.body
 
 
+def test_an_http_1_0_client_cannot_change_the_protocol(service: Service, alias: Service) -> None:
+    """HTTP/1.0 has no upgrade: whatever is in front of such a client would read on in HTTP."""
+    request = (
+        b"GET /v2 HTTP/1.0\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    assert [ask(plane, request).status for plane in (service, alias)] == [426, 426]
+
+
 def test_the_banner_and_health_are_its_own(alias: Service) -> None:
     """They say what stands behind."""
     with alias.client() as client:

@@ -70,6 +70,26 @@ def test_every_worker_answers(clients: list[httpx.Client]) -> None:
     assert rows(clients[0]) == list(range(8))
 
 
+@pytest.mark.parametrize("in_chunks", [False, True])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_body_is_never_read_as_another_request(
+    two: Service, clients: list[httpx.Client], method: str, in_chunks: bool
+) -> None:
+    """Whatever a request is handed over with stays its body, also where nobody reads that."""
+    opened = Open(clients[0])
+    statement = b"insert into notes values (1, 'hidden')"
+    hidden = b"POST /query HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %b\r\nContent-Type: text/plain\r\n" % (
+        two.key.encode()
+    ) + b"Content-Length: %d\r\n\r\n%b" % (len(statement), statement)
+    for _ in range(2):  # the second time their heads are known
+        for client in clients:
+            content = iter([hidden]) if in_chunks else hidden
+            assert client.request(method, f"/v1/transaction/{opened.id}", content=content).status_code == 200
+    opened.query("insert into notes values (2, 'x')")
+    assert opened.commit()["success"]
+    assert rows(clients[0]) == [2]
+
+
 def test_what_is_handed_over_is_counted_once(two: Service, clients: list[httpx.Client]) -> None:
     opened = Open(clients[0])
     left = []

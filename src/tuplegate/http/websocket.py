@@ -65,7 +65,9 @@ class WebSocketBounds:
 
 
 def asks_for_websocket(head: Head) -> bool:
-    """Return whether the request asks for a WebSocket, of whatever version."""
+    """Return whether the request asks for a WebSocket, of whatever version. In HTTP/1.0 none can."""
+    if not head.is_http_1_1:
+        return False
     options = {option.strip().lower() for option in head.headers.get(b"connection", b"").split(b",")}
     return b"upgrade" in options and head.headers.get(b"upgrade", b"").strip().lower() == b"websocket"
 
@@ -73,7 +75,7 @@ def asks_for_websocket(head: Head) -> bool:
 def check_upgrade(exchange: Exchange) -> bytes:
     """Return the headers of the answer that opens a WebSocket. Raises what is wrong with the request."""
     head = exchange.head
-    if not (head.is_http_1_1 and head.method == "GET" and asks_for_websocket(head)):
+    if not (head.method == "GET" and asks_for_websocket(head)):
         raise _upgrade_required("this route speaks WebSocket, and the request does not ask for it")
     version = head.headers.get(b"sec-websocket-version", b"")
     if version != b"13":

@@ -200,7 +200,7 @@ class Handover:
         noted = head.noted
         if isinstance(noted, _PassedHead) and noted.address is address:
             return noted.text
-        text = self._write_head(exchange, address, exchange.method, exchange.path)
+        text = self._write_head(exchange, address, exchange.method, exchange.path, len(exchange.body))
         if head.length != CHUNKED:  # else the length of the body is not the head's
             head.noted = _PassedHead(address, text)
         return text
@@ -220,7 +220,8 @@ class Handover:
         path = f"/v1/transaction/{exchange.path_values['id']}"
         connection = await address.open()
         try:
-            connection.ask(self._write_head(exchange, address, "GET", path), b"", None, chunked=False, bodiless=False)
+            head = self._write_head(exchange, address, "GET", path, 0)
+            connection.ask(head, b"", None, chunked=False, bodiless=False)
             answer = await connection.read_head()
             body = b""
             while data := await connection.read_body():
@@ -229,14 +230,15 @@ class Handover:
             connection.end()
         return str(msgspec.json.decode(body).get("state")) if answer.status == 200 else None
 
-    def _write_head(self, exchange: Exchange, address: UpstreamAddress, method: str, path: str) -> bytes:
-        body = exchange.body if method == exchange.method else b""
+    def _write_head(
+        self, exchange: Exchange, address: UpstreamAddress, method: str, path: str, body_bytes: int
+    ) -> bytes:
         lines = [
             b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method.encode(), path.encode(), address.origin.authority.encode())
         ]
         lines += [b"%b: %b\r\n" % pair for pair in exchange.headers.items() if pair[0] not in _NOT_PASSED_ON]
-        if method != "GET":
-            lines.append(b"content-length: %d\r\n" % len(body))
+        if method != "GET" or body_bytes:  # without it, a body would be read as the next request
+            lines.append(b"content-length: %d\r\n" % body_bytes)
         lines.append(b"%b: %b\r\n\r\n" % (HEADER, self._vouch(path)))
         return b"".join(lines)
 

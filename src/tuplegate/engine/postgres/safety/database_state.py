@@ -24,21 +24,25 @@ _INNOCENT_EXTENSIONS: Final = (
 # Functions of the server that change a setting or the seed, or run text.
 _TOUCHING: Final = r"""SELECT oid FROM pg_proc WHERE oid < 16384 AND (
              proname IN ('set_config', 'setseed', 'ts_stat', 'ts_rewrite') OR proname LIKE '%\_to\_xml%')"""
-# What a query could otherwise do through a stored expression: move a sequence, take a lock, set an extension's limit,
-# see what is prepared.
-_ACTING: Final = r"""SELECT oid FROM pg_proc
-              WHERE proname IN ('nextval', 'setval', 'set_limit', 'pg_prepared_statement',
-                                'pg_get_backend_memory_contexts') OR proname LIKE 'pg\_%advisory%lock%'
+# What a query could otherwise do through a stored expression: take a lock, set an extension's limit, see what is
+# prepared; or move a sequence, which is expected of defaults.
+_KEEPING: Final = r"""SELECT oid FROM pg_proc
+              WHERE proname IN ('set_limit', 'pg_prepared_statement', 'pg_get_backend_memory_contexts')
+                 OR proname LIKE 'pg\_%advisory%lock%'
              UNION ALL SELECT 'pg_prepared_statements'::regclass::oid
              UNION ALL SELECT 'pg_backend_memory_contexts'::regclass::oid"""
+_ACTING: Final = f"{_KEEPING} UNION ALL SELECT oid FROM pg_proc WHERE proname IN ('nextval', 'setval')"
 # What is looked for in stored expressions. Each is found out once for all of them: that reads all of `pg_proc`.
 _PATTERNS: Final = f"""
   WITH touching AS MATERIALIZED (
     SELECT ':(funcid|relid) (' || string_agg(oid::text, '|') || ') ' AS pattern
       FROM ({_TOUCHING} UNION ALL SELECT 'pg_settings'::regclass::oid) t),
+  keeping AS MATERIALIZED (
+    SELECT ':(funcid|relid) (' || string_agg(oid::text, '|') || ') ' AS pattern FROM ({_KEEPING}) t),
   acting AS MATERIALIZED (
     SELECT ':(funcid|relid) (' || string_agg(oid::text, '|') || ') ' AS pattern FROM ({_ACTING}) t)"""
 _TOUCHES: Final = "~ (SELECT pattern FROM touching)"
+_KEEPS: Final = "~ (SELECT pattern FROM keeping)"
 _ACTS: Final = "~ (SELECT pattern FROM acting)"
 # In the source of a function: what touches settings or the seed, makes commits lazy, runs or stores text of its own;
 # and SET unless it is surely that of an UPDATE or of a setting of the server's own, whose name has no dot.
@@ -103,6 +107,12 @@ BEGIN ATOMIC{_PATTERNS}
          END,
          CASE WHEN s.too_much THEN true ELSE
            EXISTS ({_OWN_FUNCTIONS}) OR EXISTS ({_RULES.format(_ACTS)}) OR EXISTS ({_POLICIES.format(_ACTS)})
+           OR EXISTS (SELECT FROM pg_trigger WHERE tgqual::text {_ACTS})
+           OR EXISTS (SELECT FROM pg_operator WHERE oid >= 16384 AND oprcode IN ({_ACTING}))
+           OR EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND castfunc IN ({_ACTING}))
+           OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text {_KEEPS})
+           OR EXISTS (SELECT FROM pg_constraint WHERE conbin::text {_ACTS})
+           OR EXISTS (SELECT FROM pg_type WHERE typdefaultbin::text {_KEEPS})
          END,
          tuplegate.role_has_settings()
     FROM (SELECT {_STORED} AS too_much OFFSET 0) s;
