@@ -189,11 +189,11 @@ def test_one_that_no_standby_confirms_can_be_asked_for(
 @pytest.mark.parametrize("history", [0, 1, 2**34 - 1])
 def test_its_id_tells_what_to_ask_by(mark: str, history: int) -> None:
     id = TransactionId(IdKind.LOST, (4_194_304 << 32) + 4_194_303, "0aZ9bY8cX7", mark, history)
-    ids = TransactionIds(b"secret")
+    ids = TransactionIds(b"secret", os.urandom)
     text = ids.write(id, "db_1")
     assert ids.read(text, "db_1") == id
     assert ids.read(text, "db_2") is None
-    assert TransactionIds(b"another").read(text, "db_1") is None
+    assert TransactionIds(b"another", os.urandom).read(text, "db_1") is None
     for place in range(4, len(text)):
         other = "x" if text[place] != "x" else "y"
         assert ids.read(text[:place] + other + text[place + 1 :], "db_1") is None
@@ -201,4 +201,6 @@ def test_its_id_tells_what_to_ask_by(mark: str, history: int) -> None:
 
 def test_an_id_that_an_older_version_has_made() -> None:
     old = "txn_n000000000DC0123456789VDYf3I79sg3byjrwQ6cxwH"
-    assert TransactionIds(b"secret").read(old, "db_1") == TransactionId(IdKind.NUMBERED, 13 * 62 + 12, "0123456789")
+    assert TransactionIds(b"secret", os.urandom).read(old, "db_1") == TransactionId(
+        IdKind.NUMBERED, 13 * 62 + 12, "0123456789"
+    )

@@ -321,7 +321,7 @@ def former_ids(service: Service, second: ExternalServer, tenant: Organization) -
         TransactionId(IdKind.LOST, number, "x" * 10, mark): "aborted",
         TransactionId(IdKind.NUMBERED, int(aborted[0]), "y" * 10, mark): "committed",
     }
-    ids = TransactionIds(bytes(row[1]))
+    ids = TransactionIds(bytes(row[1]), os.urandom)
     return {ids.write(id, str(row[2])): state for id, state in made.items()}
 
 

@@ -3,13 +3,13 @@
 An id is `txn_`, a letter for the kind, the engine's number of the transaction, a random word, and a MAC over all of it
 and the database. Nobody can forge one, and a key of another database cannot ask for it. With several engines, a mark
 before the MAC tells which engine gave the number. Where another server can take the place of an engine, the history of
-the number is there, too. Lengths tell which of them an id has.
+the number is there, too. Lengths tell which of them an id has. Pure.
 """
 
 import hashlib
 import hmac
-import os
 from binascii import b2a_base64
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -53,20 +53,25 @@ class TransactionId(NamedTuple):
     history: int = 0
 
 
-class Words:
-    """Random words that nobody can guess. Asking the system for each would take longer than all the rest of an id.
+RandomBytes = Callable[[int], bytes]
+"""Gives so many bytes that nobody can guess."""
 
-    What was asked for ahead is shared with a process that is forked later, so each makes its own.
+
+class Words:
+    """Random words, of bytes that were asked for ahead: to ask for each word takes longer than the rest of an id.
+
+    A process that is forked later would get the same ones, so each needs its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, random_bytes: RandomBytes) -> None:
+        self._random_bytes = random_bytes
         self._random = b""
         self._used = 0
 
     def make(self) -> str:
         begin = self._used
         if begin == len(self._random):
-            self._random, begin = os.urandom(_AHEAD_BYTES), 0
+            self._random, begin = self._random_bytes(_AHEAD_BYTES), 0
         self._used = end = begin + _WORD_BYTES
         return _write_letters(self._random[begin:end], _WORD_LENGTH)
 
@@ -74,9 +79,9 @@ class Words:
 class TransactionIds:
     """The ids of an installation, which its `secret` signs."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, random_bytes: RandomBytes) -> None:
         self._secret = secret
-        self._words = Words()
+        self._words = Words(random_bytes)
         self._mac = hashlib.blake2b(key=hashlib.blake2b(secret).digest(), digest_size=_DIGEST_BYTES)
         """The beginning of every MAC: to begin anew costs more than the rest of it."""
 

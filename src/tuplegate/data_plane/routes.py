@@ -1,5 +1,6 @@
 """The route table of the data plane: the name, scope, request and answer of each route."""
 
+import os
 from dataclasses import replace
 
 from tuplegate.access.scopes import Scope
@@ -115,7 +116,7 @@ def list_data_routes(
         BenchRoutes(engine, identities),
         StorageRoutes(engine, identities),
     )
-    ids = TransactionIds(secret)
+    ids = TransactionIds(secret, os.urandom)
     transactions = TransactionRoutes(engine, identities, transaction_bounds, ids)
     open_bounds = OpenBounds(
         settings.statement_timeout_ms,

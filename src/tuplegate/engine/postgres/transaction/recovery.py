@@ -82,7 +82,7 @@ class Recovery:
         self._connector = connector
         self._secret = secret
         self._prefix = f"tuplegate_{installation}_"
-        self._words = Words()
+        self._words = Words(os.urandom)
         self._nobody_before = nobody_before
         self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
