@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.inside import owner, scratch_schemas, wait_until
+from tests.needs import needs
 from tests.service import Service, make_key
 from tuplegate.data_plane.bench import percentile
 from tuplegate.data_plane.workloads import WORKLOADS
@@ -40,7 +41,7 @@ def _measuring(connection: Connection, others: list[str]) -> str:
     """The scratch schema in which the measuring itself has begun, if there is one."""
     with suppress(psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         for schema in set(scratch_schemas(connection)) - set(others):
-            row = connection.execute(f"select exists (select from {schema}.bench_events)").fetchone()
+            row = connection.execute(f"select exists (select 1 from {schema}.bench_events)").fetchone()
             if row == (True,):
                 return schema
     return ""
@@ -113,6 +114,7 @@ def test_there_is_one_at_a_time(service: Service, inside: Connection) -> None:
         wait_until(lambda: third.get("/bench?seconds=1&concurrency=1").status_code == 200)
 
 
+@needs("lock_table")
 def test_a_benchmark_whose_client_leaves_is_cancelled(service: Service, inside: Connection) -> None:
     """Also where its statements wait for a lock and would go on to wait: they end, and its schema goes."""
     waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'insert into .*bench'"

@@ -108,6 +108,7 @@ async def test_outcomes_can_be_kept_for_a_successor(engine: OpenEngine, database
             await databases.keep_outcomes(former.database, successor.database)
         assert await engine.find_id(successor.database, committed) is Outcome.COMMITTED
         assert await engine.find_id(successor.database, aborted) is Outcome.ABORTED
+        assert await engine.abort_id(successor.database, committed) is Outcome.COMMITTED
 
 
 async def test_sizes_and_load_are_told(tenant: Tenant, databases: EngineDatabases) -> None:

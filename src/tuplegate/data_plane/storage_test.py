@@ -28,6 +28,8 @@ _T = TypeVar("_T")
 
 BYTES_MAX = 16 * 2**20
 _BYTES = 2**20
+_ROW_BYTES = 4 * 2**20
+"""Twice as many are sent, as digits; not every engine takes more in one message."""
 _TIMEOUT_MS = 60_000
 
 
@@ -73,7 +75,7 @@ class StorageTrial:
         self._reader = reader
         self._table = f"{schema}.payload"
         self._size = size
-        self._text = ""
+        self._texts: list[str] = []
         self.written = ""
         self.found = ""
         self.steps_us: dict[str, int] = {}
@@ -90,11 +92,12 @@ class StorageTrial:
 
     async def write(self) -> None:
         payload = await _in_thread(lambda: secrets.token_bytes(self._size))
-        self.written, text = await _in_thread(lambda: (hashlib.sha256(payload).hexdigest(), "\\x" + payload.hex()))
+        self.written, texts = await _in_thread(lambda: (hashlib.sha256(payload).hexdigest(), _write_rows(payload)))
         await self._writer.run("BEGIN")
-        await self._writer.run(f"CREATE TABLE {self._table} (body pg_catalog.bytea NOT NULL)")
+        await self._writer.run(f"CREATE TABLE {self._table} (place int PRIMARY KEY, body pg_catalog.bytea NOT NULL)")
         with self._timed("write"):
-            await self._writer.run(f"INSERT INTO {self._table} VALUES ($1)", text)
+            for place, text in enumerate(texts):
+                await self._writer.run(f"INSERT INTO {self._table} VALUES ($1, $2)", str(place), text)
 
     async def commit(self) -> None:
         with self._timed("commit"):
@@ -102,12 +105,12 @@ class StorageTrial:
 
     async def read(self) -> None:
         with self._timed("read"):
-            reply = await self._reader.run(f"SELECT body FROM {self._table}")
-        self._text = (reply.rows[0][0] if reply.rows else None) or ""
+            reply = await self._reader.run(f"SELECT body FROM {self._table} ORDER BY place")
+        self._texts = [row[0] or "" for row in reply.rows]
 
     async def compare(self) -> None:
         with self._timed("compare"):
-            self.found = await _in_thread(lambda: hashlib.sha256(bytes.fromhex(self._text[2:])).hexdigest())
+            self.found = await _in_thread(lambda: hashlib.sha256(_read_rows(self._texts)).hexdigest())
         if self.written != self.found:
             _log.error("storage test: what was read is not what was written", written=self.written, found=self.found)
             raise ServiceError(
@@ -125,6 +128,14 @@ class StorageTrial:
         started = perf_counter_ns()
         yield
         self.steps_us[step] = (perf_counter_ns() - started) // 1000
+
+
+def _write_rows(payload: bytes) -> list[str]:
+    return ["\\x" + payload[at : at + _ROW_BYTES].hex() for at in range(0, len(payload), _ROW_BYTES)]
+
+
+def _read_rows(texts: list[str]) -> bytes:
+    return b"".join([bytes.fromhex(text[2:]) for text in texts])
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

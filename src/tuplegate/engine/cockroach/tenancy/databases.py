@@ -15,7 +15,7 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.transaction import records
 from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.logins import as_tenant, database_secret, derive_password, name_role
+from tuplegate.engine.libpq.logins import as_tenant, derive_password, name_role
 from tuplegate.engine.libpq.quoting import quote, quote_text
 
 _SILENCE_S: Final = 15.0
@@ -161,19 +161,13 @@ class CockroachDatabases:
     # -- the rest ---------------------------------------------------------------------------------------------------
 
     async def keep_outcomes(self, source: str, name: str) -> None:
-        """Copy the rows that tell outcomes. Their keys and contents are signed for one database, so they are signed
-        anew: by the ids that were begun there, of which the service knows the numbers."""
-        former = records.Records(database_secret(self._secret, source))
-        new = records.Records(database_secret(self._secret, name))
-        async with self._open(source) as old_session, self._open(name) as session:
-            for (id,) in await old_session.fetch("SELECT id FROM tuplegate.begun"):
-                number = records.number_of(str(id))
-                rows = await old_session.fetch("SELECT state FROM tuplegate.outcome WHERE key = $1", former.key(number))
-                outcome = former.read_state(number, rows[0][0]) if rows else None
-                await session.fetch("INSERT INTO tuplegate.begun (id) VALUES ($1) ON CONFLICT DO NOTHING", str(id))
-                if outcome is not None:
-                    sql, params = new.decide(number, outcome)
-                    await session.fetch(f"{sql} ON CONFLICT DO NOTHING", *params)
+        async with self._open(name) as session:
+            for table in records.TABLES:
+                await session.fetch(
+                    f"INSERT INTO tuplegate.{table} SELECT * FROM {quote(source)}.tuplegate.{table}"
+                    " ON CONFLICT DO NOTHING"
+                )
+            await session.fetch("INSERT INTO tuplegate.former (name) VALUES ($1) ON CONFLICT DO NOTHING", source)
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
         async with self._open() as session:

@@ -35,6 +35,11 @@ class Ledger:
     def records(self, database: str) -> Records:
         return Records(database_secret(self._secret, database))
 
+    async def _former_records(self, database: str) -> list[Records]:
+        """Return how rows are signed that are from before it was reset."""
+        rows = await self._session(database).fetch("SELECT name FROM tuplegate.former")
+        return [self.records(str(name)) for (name,) in rows]
+
     # -- ids ------------------------------------------------------------------------------------------------------
 
     async def begin_id(self, database: str, id: str) -> bool:
@@ -59,7 +64,16 @@ class Ledger:
     # -- numbers --------------------------------------------------------------------------------------------------
 
     async def find(self, database: str, number: int) -> port.Outcome | None:
-        records = self.records(database)
+        own = await self._find_as(database, self.records(database), number)
+        if own is port.Outcome.COMMITTED:
+            return own
+        for records in await self._former_records(database):
+            former = await self._find_as(database, records, number)
+            if former is not None:
+                return former  # it was decided before the reset
+        return own
+
+    async def _find_as(self, database: str, records: Records, number: int) -> port.Outcome | None:
         sql = "SELECT state FROM tuplegate.outcome WHERE key = $1"
         rows = await self._session(database).fetch(sql, records.key(number))
         return records.read_state(number, rows[0][0]) if rows else None
@@ -98,16 +112,20 @@ class Ledger:
     # -- answers --------------------------------------------------------------------------------------------------
 
     async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
-        records = self.records(database)
+        found = await self._find_kept_as(database, self.records(database), route, key)
+        for records in [] if found is not None else await self._former_records(database):
+            found = found or await self._find_kept_as(database, records, route, key)
+        total = await self._count_kept(database)
+        return port.KeptAnswers(found, total if found is None else max(total, len(found.body)))
+
+    async def _find_kept_as(self, database: str, records: Records, route: str, key: str) -> port.KeptAnswer | None:
         place = records.answer_key(route, key)
         sql = "SELECT mac, request, encode(body, 'hex') FROM tuplegate.answer WHERE key = $1"
-        found = None
         for mac, request, body in await self._session(database).fetch(sql, place):
             kept = bytes.fromhex(str(body))
             if mac == records.answer_mac(place, str(request), kept):
-                found = port.KeptAnswer(str(request), kept)
-        total = await self._count_kept(database)
-        return port.KeptAnswers(found, total if found is None else max(total, len(found.body)))
+                return port.KeptAnswer(str(request), kept)
+        return None
 
     async def _count_kept(self, database: str) -> int:
         """Return the bytes of all answers, as they were a few seconds ago: to count them takes as long as there are

@@ -6,6 +6,8 @@ make a row that counts nor take the place of one. Nobody who has no right to rea
 
 A transaction has a number of 62 bits: a random one, or one that is made of the id that its client chose. Two who decide
 the same number meet in the row's primary key, and the second one fails.
+
+A database that was reset has the rows of the one before it as they are, signed for that one, and its name in `former`.
 """
 
 import hashlib
@@ -26,10 +28,12 @@ SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS tuplegate.answer"
     " (key text PRIMARY KEY, mac text NOT NULL, request text NOT NULL, body bytea NOT NULL,"
     " at timestamptz NOT NULL DEFAULT clock_timestamp())",
+    "CREATE TABLE IF NOT EXISTS tuplegate.former (name text PRIMARY KEY)",
 )
-TABLES: Final = ("begun", "outcome", "answer")
+_EXPIRING: Final = ("begun", "outcome", "answer")
+TABLES: Final = (*_EXPIRING, "former")
 EXPIRE: Final = tuple(
-    f"DELETE FROM tuplegate.{table} WHERE at < clock_timestamp() - interval '25 hours'" for table in TABLES
+    f"DELETE FROM tuplegate.{table} WHERE at < clock_timestamp() - interval '25 hours'" for table in _EXPIRING
 )
 """Removes what nobody may ask for any more."""
 
