@@ -36,13 +36,14 @@ class Activity:
         number: int = row[0]
         return number
 
-    def count_running(self, words: str) -> int:
-        """Count connections that run a statement with these words. Engines show it without its comments."""
+    def count_running(self, words: str, database: str = "%") -> int:
+        """Count connections that run a statement with these words, in one database or in all of them. Engines show it
+        without its comments."""
         row = self.connection.execute(
-            sql.SQL("select count(*) from ({}) a where busy and position(%s in lower(query)) > 0").format(
-                sql.SQL(self._listing)
-            ),
-            [words.lower()],
+            sql.SQL(
+                "select count(*) from ({}) a where busy and position(%s in lower(query)) > 0 and datname like %s"
+            ).format(sql.SQL(self._listing)),
+            [words.lower(), database],
         ).fetchone()
         assert row is not None
         number: int = row[0]

@@ -12,6 +12,7 @@ import httpx
 import psycopg
 from psycopg.rows import TupleRow
 
+from tests.activity import Activity
 from tests.service import ENGINE, Service, Sql, with_database
 from tests.workers import workers
 
@@ -201,12 +202,9 @@ def engine_name(service: Service, database_id: str) -> str:
 
 def sleeping(service: Service, database_id: str) -> bool:
     """Whether a statement calls pg_sleep in the database just now."""
-    name = engine_name(service, database_id)
-    with engine(service) as connection:
-        found = connection.execute(
-            "select from pg_stat_activity where datname = %s and wait_event = 'PgSleep'", [name]
-        ).fetchone()
-        return found is not None
+    activity = Activity(service)
+    with activity.connection:
+        return activity.count_running("pg_sleep(", engine_name(service, database_id)) > 0
 
 
 def worker_pid(service: Service) -> int:

@@ -6,7 +6,8 @@ The tests do not wait for windows where they need not: every answer says by its 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -30,9 +31,10 @@ from tests.service import Service, running_service
 from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.quota import Quotas
 from tuplegate.catalog.permits import Permits, Report
-from tuplegate.engine.port import EngineLost, EngineUnavailable
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.opening import find_owner
+from tuplegate.engine.port import EngineLost, EngineUnavailable, MetadataSession
 from tuplegate.protocol.errors import ServiceError
+from tuplegate.settings import Settings
 
 TINY = 5
 TICK_S = 0.02
@@ -248,15 +250,24 @@ def test_another_tier_holds_soon(metered: Service) -> None:
 # -- holders -----------------------------------------------------------------------------------------------------
 
 
-class Faulty(AdminSession):
+@asynccontextmanager
+async def open_metadata(service: Service) -> AsyncIterator[MetadataSession]:
+    owner = await find_owner(service.conninfo("tuplegate"), Settings())
+    async with owner.metadata() as session:
+        yield session
+
+
+class Faulty:
     """A session that is lost before the engine has got a statement, or after: when some are given back, and while it
     `fails` now and then, from a seed."""
 
-    def __init__(self, service: Service, chance: Random) -> None:
-        super().__init__(AdminConnector(service.conninfo("tuplegate")), METADATA_DATABASE)
+    def __init__(self, session: MetadataSession, chance: Random) -> None:
+        self._session = session
         self._chance = chance
         self._giving_back = [0, 1, 0, 1]
         self.fails = False
+        self.run_atomically = session.run_atomically
+        self.change_definitions = session.change_definitions
 
     async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
         gives_back = len(params) == 7 and params[-1] == "0"
@@ -265,7 +276,7 @@ class Faulty(AdminSession):
             fault = self._giving_back.pop()
         if fault == 0:
             raise EngineUnavailable("the statement was not sent")
-        rows = await super().fetch(sql, *params)
+        rows = await self._session.fetch(sql, *params)
         if fault == 1:
             raise EngineLost("the answer was lost")
         return rows
@@ -274,7 +285,12 @@ class Faulty(AdminSession):
 async def ask_until_refused(service: Service, organization: str, seed: int) -> int:
     """Three workers' quotas of one organization, asked in an order of chance while their sessions fail."""
     chance = Random(seed)
-    sessions = [Faulty(service, chance) for _ in range(3)]
+    async with AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(open_metadata(service)) for _ in range(3)]
+        return await ask_through([Faulty(session, chance) for session in opened], organization, chance)
+
+
+async def ask_through(sessions: list[Faulty], organization: str, chance: Random) -> int:
     workers = [Quotas(Permits(session), read_tiers("free=200")) for session in sessions]
     watching = [asyncio.get_running_loop().create_task(worker.watch()) for worker in workers]
     clock = asyncio.get_running_loop().time
@@ -306,8 +322,6 @@ async def ask_until_refused(service: Service, organization: str, seed: int) -> i
     finally:
         for task in watching:
             task.cancel()
-        for session in sessions:
-            await session.close()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -325,7 +339,7 @@ def test_a_statement_that_comes_late_or_twice_changes_nothing(metered: Service) 
     organization = new_organization(metered, "free")
 
     async def run() -> list[tuple[int, int, int]]:
-        async with AdminSession(AdminConnector(metered.conninfo("tuplegate")), METADATA_DATABASE) as session:
+        async with open_metadata(metered) as session:
             permits = Permits(session)
             first = await permits.settle(organization.id, 200, Report("a", 1, 0, 0, 150))
             window = first.started
