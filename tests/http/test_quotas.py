@@ -27,11 +27,11 @@ from tests.control import (
     new_organization,
     wait_until,
 )
-from tests.service import Service, running_service
+from tests.service import ENGINE, Service, running_service
 from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.quota import Quotas
 from tuplegate.catalog.permits import Permits, Report
-from tuplegate.engine.opening import find_owner
+from tuplegate.engine.opening import find_owner, read_address
 from tuplegate.engine.port import EngineLost, EngineUnavailable, MetadataSession
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.settings import Settings
@@ -252,7 +252,8 @@ def test_another_tier_holds_soon(metered: Service) -> None:
 
 @asynccontextmanager
 async def open_metadata(service: Service) -> AsyncIterator[MetadataSession]:
-    owner = await find_owner(service.conninfo("tuplegate"), Settings())
+    conninfo = service.conninfo("tuplegate")
+    owner = await find_owner(read_address(conninfo) if ENGINE else conninfo, Settings())
     async with owner.metadata() as session:
         yield session
 

@@ -121,7 +121,7 @@ def test_a_running_statement_is_cancelled(service: Service, database: Database) 
     running.start()
     activity = Activity(service)
     with activity.connection, service.client() as other:
-        wait_until(lambda: activity.count_running("pg_sleep(25)") == 1)
+        wait_until(lambda: activity.count_running("pg_sleep(25") == 1)
         assert other.post("/admin/reset", headers={"Tuplegate-Database": database.name}).status_code == 200
     running.join(timeout=20)
     body = answers[0].json()

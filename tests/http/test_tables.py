@@ -36,9 +36,9 @@ def test_all_kinds_of_relations_are_listed(shop: Sql, abilities: Abilities) -> N
     """What has rows: sequences and indexes are not among them."""
     expected = {"t": "table", "v": "view"}
     shop("create table shop.t (id serial primary key)")
-    shop("create view shop.v as select * from shop.t")
+    shop("create view shop.v as select id from shop.t")
     if abilities.can("materialized_view"):
-        shop("create materialized view shop.m as select * from shop.t")
+        shop("create materialized view shop.m as select id from shop.t")
         expected["m"] = "materialized view"
     if abilities.can("partition_range"):
         shop("create table shop.p (a int) partition by range (a)")
@@ -57,7 +57,7 @@ def test_columns_have_their_type_default_and_key(shop: Sql) -> None:
     )
     shop("alter table shop.t drop column gone")
     columns = tables(shop.client)["t"]["columns"]
-    assert columns[1].pop("default").removesuffix("::text") == "'x'"
+    assert columns[1].pop("default") in ("'x'::text", "'x'::STRING")
     assert columns == [
         {"name": "b", "type": "int4", "nullable": False, "default": None, "primary_key": True},
         {"name": "a", "type": "text", "nullable": False, "primary_key": True},
@@ -221,5 +221,5 @@ def test_the_connection_is_clean_afterwards(single: Service) -> None:
     """The search path of the question is not that of the next request."""
     with single.client() as client:
         client.get("/tables")
-        assert Sql(client).value("show search_path") == '"$user",public'
+        assert Sql(client).value("show search_path").replace(" ", "") == '"$user",public'
         assert Sql(client).value("show transaction_isolation") == "serializable"

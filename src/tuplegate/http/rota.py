@@ -14,9 +14,10 @@ from typing import Final
 
 from tuplegate.http.memory import STRANGER
 
-_STRANGERS_NS: Final = 4_000_000
+_STRANGERS_NS: Final = 2_000_000
 _KNOWN_NS: Final = 40_000_000
-"""Time after which a pass of the loop begins nothing more, for clients without a key and for those with one."""
+"""Time after which a pass of the loop begins nothing more, for clients without a key and for those with one. The first
+may be twice as long: to notice every pass would cost every request more than to notice long ones a little later."""
 
 
 class Turn:
@@ -34,8 +35,9 @@ class Rota:
 
     def __init__(self) -> None:
         self._began_ns = 0
-        """When the current pass began; 0 if nothing was done in it yet."""
+        """When the current pass began, or earlier; or up to `_STRANGERS_NS` later."""
         self._is_scheduled = False
+        """`_begin_pass` is still to come, so the pass is the one in which it was scheduled."""
         self._waiting: dict[str, deque[Turn]] = {}
         self._asked = 0
         """How many turns wait."""
@@ -43,11 +45,14 @@ class Rota:
     def is_late(self, owner: str) -> bool:
         """Return whether the owner must ask for a turn, because this pass has done too much already."""
         now = perf_counter_ns()
-        if self._began_ns == 0:
+        spent = now - self._began_ns
+        if spent <= _STRANGERS_NS:
+            return False
+        if not self._is_scheduled:  # this may be another pass already
             self._began_ns = now
             self._schedule()
             return False
-        return now - self._began_ns > (_STRANGERS_NS if owner.startswith(STRANGER) else _KNOWN_NS)
+        return spent > _KNOWN_NS or owner.startswith(STRANGER)
 
     def ask(self, owner: str, act: Callable[[], None]) -> Turn:
         turn = Turn(act)
@@ -67,10 +72,9 @@ class Rota:
     def _begin_pass(self) -> None:
         """Give turns for a few milliseconds, in a new pass of the loop."""
         self._is_scheduled = False
-        self._began_ns = 0
         if self._asked == 0:
             return
-        began = perf_counter_ns()
+        began = self._began_ns = perf_counter_ns()
         try:
             for _ in range(self._asked):  # a turn that is asked for meanwhile comes in the next pass
                 self._give_turn()

@@ -18,11 +18,20 @@ _HEAD: Final = re.compile(
     rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: %b+)?+((?:\r\n%b+:%b+)*+)\r\n\r\n" % (VALUE, TOKEN, VALUE)
 )
 """All of it in one match: each line in turn would take several times as long."""
+_OTHER_LINES: Final = rb"(?:\r\n(?!(?i:content-length|transfer-encoding|connection):)%b+:%b+)*+" % (TOKEN, VALUE)
+_SHORT_HEAD: Final = re.compile(
+    rb"HTTP/1\.1 ((?!204|304)[2-5][0-9]{2})(?: %b+)?+(%b\r\ncontent-length: ([0-9]{1,18})%b)\r\n\r\n"
+    % (VALUE, _OTHER_LINES, _OTHER_LINES)
+)
+"""The head of an answer with its length, and without a word about its connection. Nearly all are such."""
 _LENGTH_LINE, _CODING_LINE, _CONNECTION_LINE = b"\r\ncontent-length:", b"\r\ntransfer-encoding:", b"\r\nconnection:"
 
 
 class NoAnswer(Exception):
     """The bytes are no HTTP/1.1 answer."""
+
+
+_ALL_THERE: Final = SizedBody(0)
 
 
 class _UntilClose(Body):
@@ -67,6 +76,13 @@ class AnswerReader:
     def feed(self, data: bytes) -> bytes:
         """Return what has arrived of the body. Raises NoAnswer."""
         buffer = self._buffer
+        if self._body is None and not buffer.size and not self._bodiless:
+            found = _SHORT_HEAD.match(data)
+            if found is not None and found.end() + int(found[3]) == len(data):
+                self.status, self.lines, self.length = int(found[1]), found[2], found[3]
+                self.keep_alive = True
+                self._body = _ALL_THERE
+                return data[found.end() :]
         buffer.feed(data)
         while self._body is None:
             end = buffer.data.find(BLANK_LINE, buffer.at)

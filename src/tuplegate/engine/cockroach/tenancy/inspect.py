@@ -33,6 +33,7 @@ SELECT n.nspname, c.relname, c.relkind,
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'v', 'm')
    AND n.nspname NOT IN ('information_schema', 'tuplegate', 'crdb_internal', 'pg_catalog', 'pg_extension')
+   AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
    AND pg_catalog.has_table_privilege(c.oid, 'SELECT, INSERT, UPDATE, DELETE')
  ORDER BY n.nspname, c.relname
 """
