@@ -87,6 +87,7 @@ QUESTIONS = {
         "extensions are listed, with their schemas", takes("select 1 / (count(*) > 0)::int from pg_extension")
     ),
     "files": Asked("functions that read files", takes("select 'pg_read_file(text)'::regprocedure")),
+    "format": Asked("format writes a value as an answer has it", takes("select 1 / (format('%s', true) = 't')::int")),
     "int_literals": Asked(
         "a small number in a text is an int4", takes("select 1 / (pg_typeof(1) = 'integer'::regtype)::int")
     ),

@@ -49,6 +49,7 @@ HOT = (
     "data_plane/wire/texts",
     "direct_future",
     "eager",
+    "engine/cockroach/narrow_numbers",
     "engine/cockroach/pool",
     "engine/libpq/column_rewrites",
     "engine/libpq/commands",

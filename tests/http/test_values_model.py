@@ -2,7 +2,8 @@
 
 Numbers are kept as their digits and objects as their pairs in order, so that a comparison sees what the bytes say:
 1 is not 1.0 and not "1". The engine's own text of a value is what its output function gives, asked for with
-`format('%s', v)`; a cast to text is another text for some types. There are no tests in this file.
+`format('%s', v)`, or where that gives another, with a connection of the test's own; a cast to text is another text for
+some types. There are no tests in this file.
 """
 
 import json
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import psycopg
 
 from tests.service import Service
 
@@ -62,12 +64,24 @@ def dump(value: Any) -> str:
 
 
 class Wire:
-    """`POST /v1/query`, read without loss. `has_dimensions`: the engine has arrays of arrays."""
+    """`POST /v1/query`, read without loss. `has_dimensions`: the engine has arrays of arrays.
+
+    `direct` is a connection to the database, where the engine's text of a value is read from it.
+    """
 
     has_dimensions = True
+    direct: "psycopg.Connection[tuple[Any, ...]] | None" = None
 
     def __init__(self, client: httpx.Client) -> None:
         self.client = client
+
+    def read_directly(self, sql: str) -> list[str | None]:
+        """The first column, as the engine sends it."""
+        assert self.direct is not None
+        result = self.direct.execute(sql.encode()).pgresult
+        assert result is not None
+        values = [result.get_value(row, 0) for row in range(result.ntuples)]
+        return [None if value is None else value.decode() for value in values]
 
     def send(self, sql: str, params: Sequence[Any] | None = None, **fields: Any) -> httpx.Response:
         body = {"sql": sql, **fields} if params is None else {"sql": sql, "params": list(params), **fields}

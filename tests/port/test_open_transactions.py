@@ -54,6 +54,22 @@ async def opened(tenant: Tenant, *, read_only: bool = False) -> AsyncIterator[Op
             await transaction.roll_back()
 
 
+async def test_a_number_that_does_not_fit_is_refused(tenant: Tenant) -> None:
+    """Alone, and among others for one statement."""
+    table = await tenant.table(columns="a int2")
+    insert = f"insert into {table} values ($1)"
+    lists = [[msgspec.Raw(b"1")], [msgspec.Raw(b"70000")]]
+    async with opened(tenant) as it:
+        with pytest.raises(StatementFailed) as refused:
+            await it.run(insert, 70000)
+        assert refused.value.sqlstate == "22003"
+    async with opened(tenant) as it:
+        with pytest.raises(StatementFailed) as refused:
+            await it.transaction.query_each(statement(insert), lists, ENOUGH)
+        assert (refused.value.sqlstate, refused.value.statement) == ("22003", 1)
+    assert await tenant.value(f"select count(*) from {table}") == 0
+
+
 async def test_a_commit_applies_everything(tenant: Tenant) -> None:
     """With a last statement that goes along with it. Its outcome can be asked for by its id."""
     table = await tenant.table()

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.port.tenant import BYTES_MAX, ENOUGH_MS, Tenant, statement
-from tuplegate.engine.port import Bounds, Shape, ValueStyle
+from tests.port.tenant import BYTES_MAX, ENOUGH_MS, Tenant, read, statement
+from tuplegate.engine.port import Bounds, Shape, StatementFailed, ValueStyle
 
 VALUES = [
     ("bool", "true", True),
@@ -63,6 +63,26 @@ async def test_what_is_read_can_be_sent_back(tenant: Tenant) -> None:
     assert await tenant.rows(f"insert into {table} values ({places}) returning *", *[None] * len(values)) == [
         [None] * len(values)
     ]
+
+
+@pytest.mark.parametrize(
+    ("type", "number"),
+    [("int2", 70000), ("int2", -32769), ("int4", 2**40), ("int4", -(2**31) - 1), ("int4", "3000000000")],
+)
+async def test_a_number_that_does_not_fit_is_refused(tenant: Tenant, type: str, number: int | str) -> None:
+    """However it is sent; none is cut until it fits."""
+    table = await tenant.table(columns=f"a {type}")
+    insert = f"insert into {table} values ($1)"
+
+    async def stream() -> None:
+        async with tenant.stream(f"{insert} returning a", number) as rows:
+            await read(rows)
+
+    for sending in (tenant.query(insert, number), stream(), tenant.transaction("select 1", (insert, number))):
+        with pytest.raises(StatementFailed) as refused:
+            await sending
+        assert refused.value.sqlstate == "22003"
+    assert await tenant.value(f"select count(*) from {table}") == 0
 
 
 async def test_numbers_keep_all_their_digits(tenant: Tenant) -> None:

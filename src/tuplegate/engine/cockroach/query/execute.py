@@ -140,4 +140,4 @@ class Execution(Run):
         else:
             self.pool.give_back(self.member, left)
         if rules.changes_types(self.statement):
-            self.pool.state.encoders.forget()
+            self.pool.state.forget_types()

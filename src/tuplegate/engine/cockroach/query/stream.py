@@ -14,6 +14,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
+from tuplegate.engine.cockroach.narrow_numbers import check_numbers
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit
@@ -77,7 +78,7 @@ async def open_stream(run: StreamRun) -> AsyncIterator["Stream"]:
         else:
             run.give_up()
         if rules.changes_types(run.statement):
-            run.pool.state.encoders.forget()
+            run.pool.state.forget_types()
 
 
 async def prepare_stream(run: StreamRun) -> "Stream":
@@ -108,7 +109,9 @@ async def _describe(run: StreamRun) -> tuple[list[bytes | None] | None, PGresult
         try:
             params = await write_params(state.encoders, member, statement, run, describe=True, types=types)
             run.check_ended()
-            return params, await describe_statement(member, statement.sql.encode(), types)
+            described = await describe_statement(member, statement.sql.encode(), types)
+            check_numbers([described.param_type(place) for place in range(described.nparams)], params or [])
+            return params, described
         except port.StatementFailed as failure:
             if not state.untold.learn(statement.sql, failure):
                 raise

@@ -14,6 +14,7 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import ROLLBACK
 from tuplegate.engine.cockroach.failures import is_node_failure, refine
+from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.run import Run, Why
@@ -155,6 +156,13 @@ class OpenTransaction(Run):
         encoders = self.pool.state.encoders
         written = await write_all_params(encoders, self.member, statement.sql, lists, self)
         self.check_ended()
+        for index, values in enumerate(written):
+            if may_be_cut(lists[index]):
+                try:
+                    check_numbers(await self.find_types(statement.sql), values)
+                except port.StatementFailed as failure:
+                    failure.statement = index
+                    raise
         budget, sql = Budget(bounds.bytes_max), statement.sql.encode()
         collectors = [RowCollector(encoders, self.member, statement.shape, bounds, budget=budget) for _ in written]
         commands = [Command(sql, values, rules.chunk_rows(statement, bounds)) for values in written]
@@ -355,7 +363,7 @@ class OpenTransaction(Run):
         self.member.on_closed = None
         self.pool.give_back(self.member, Leftovers.ANYTHING)
         if self._forgets_types:
-            self.pool.state.encoders.forget()
+            self.pool.state.forget_types()
 
     def _see_lost(self) -> None:
         """End it with its connection. Whatever runs on that fails by itself, and says what that means."""

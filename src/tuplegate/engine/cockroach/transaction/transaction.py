@@ -8,6 +8,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import is_node_failure, refine
+from tuplegate.engine.cockroach.narrow_numbers import may_be_cut
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, Run
@@ -127,7 +128,7 @@ class TransactionRun(Run):
                 raise
             encoders = self.pool.state.encoders
             collectors.append(RowCollector(encoders, self.member, statement.shape, self.bounds, budget=budget))
-            if statement.params and (self.describe or needs_describing(statement)):
+            if statement.params and (self.describe or needs_describing(statement) or may_be_cut(statement.params)):
                 await self._send(waiting, owners, collectors, closing)
                 waiting, owners = [], []
             try:
@@ -185,4 +186,4 @@ class TransactionRun(Run):
         else:
             self.pool.give_back(self.member, self._leaves)
         if any(map(rules.changes_types, self.statements)):
-            self.pool.state.encoders.forget()
+            self.pool.state.forget_types()
