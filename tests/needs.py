@@ -116,6 +116,7 @@ QUESTIONS = {
     "setting_names": Asked(
         "SHOW tells a setting's name as it is written", lambda sql: sql("show timezone")["columns"] == ["TimeZone"]
     ),
+    "session_authorization": Asked("SET SESSION AUTHORIZATION", takes("set session authorization default")),
     "setseed": Asked("setseed", takes("select setseed(0.5)")),
 }
 """Questions that the matrix does not answer."""
@@ -146,6 +147,10 @@ _WORDS = {
     r"show timezone": "setting_names",
     r"client_encoding": "client_encodings",
     r"create index concurrently": "index_concurrently",
+    r"\blo_\w+\(": "large_object",
+    r"^(?:checkpoint|reindex|alter system)": "postgresql",
+    r"set session authorization": "session_authorization",
+    r"create extension hstore": "extensions_listed",
 }
 """Words of a text, by which it needs something."""
 

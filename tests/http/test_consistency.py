@@ -3,6 +3,7 @@
 import pytest
 
 from tests.control import Control, error_of
+from tests.needs import needs
 from tests.service import Sql
 
 POSITION = "00000001-00000000016b3740"
@@ -35,7 +36,9 @@ def test_a_malformed_position_is_refused(sql: Sql, value: str, stream: bool, con
     assert "send back the value of an answer" in error_of(answer, 400, "malformed_request")["message"]
 
 
-@pytest.mark.parametrize("position", [None, POSITION, "unknown"])
+@pytest.mark.parametrize(
+    "position", [None, *(pytest.param(one, marks=needs("postgresql")) for one in (POSITION, "unknown"))]
+)
 def test_without_replicas_the_primary_answers(sql: Sql, position: str | None) -> None:
     """It says so where it was asked, and no answer has a position."""
     headers = {"Tuplegate-Consistency": "snapshot", **({} if position is None else {"Tuplegate-Position": position})}

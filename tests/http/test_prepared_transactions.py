@@ -13,8 +13,12 @@ import pytest
 from tests.control import Organization
 from tests.inside import wait_until
 from tests.metrics import scrape
+from tests.needs import needs
 from tests.service import Service, Sql
 from tuplegate.engine.libpq.kept import KEPT_MAX
+
+pytestmark = needs("postgresql")
+"""Only its adapter keeps statements prepared."""
 
 OFTEN = 8
 """Often enough for the engine to have planned it for any value."""

@@ -54,12 +54,8 @@ class Execution(Run):
             else:
                 result = await self._run_plainly()
         except port.StatementFailed as failure:
-            refined = self._explain(refine(failure, statement.sql))
-            if isinstance(refined, port.StatementFailed):
-                refined.exec_us = (perf_counter_ns() - started) // 1000
-                refined.notices = member.take_notices()
-            self._give_back(leftovers)
-            raise refined from failure
+            # No frame that it passes keeps it by a name: it may be as large as the text, and refers to the frames.
+            raise self._see_failure(failure, started, leftovers) from failure
         except RowsTooWide as wide:
             raise explain_width() from wide
         except ConnectionLost as lost:
@@ -83,6 +79,15 @@ class Execution(Run):
         was_read = not left.plain or is_plain_tag(result.tag)
         self._give_back(leftovers if was_read else Leftovers.ANYTHING)
         return result
+
+    def _see_failure(self, failure: port.StatementFailed, started: int, leftovers: Leftovers) -> port.EngineFailure:
+        """Give the connection back; return what is to be raised."""
+        refined = self._explain(refine(failure, self.statement.sql))
+        if isinstance(refined, port.StatementFailed):
+            refined.exec_us = (perf_counter_ns() - started) // 1000
+            refined.notices = self.member.take_notices()
+        self._give_back(leftovers)
+        return refined
 
     def _explain(self, failure: port.StatementFailed) -> port.EngineFailure:
         """Return the failure; where it does not say whether the statement was applied, an unknown outcome."""

@@ -93,12 +93,20 @@ async def prepare_stream(run: StreamRun) -> "Stream":
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
     except port.StatementFailed as exc:
-        refined = refine(exc, statement.sql)
-        if is_node_failure(refined) and not run.was_cancelled(refined):
-            raise port.EngineUnavailable(UNREACHED) from exc
-        refined.exec_us = run.elapsed_us
-        raise (run.explain_cancel(refined) if run.was_cancelled(refined) else refined) from exc
+        raise _explain(run, exc, is_indefinite=False) from exc
     return Stream(run, params, encoder)
+
+
+def _explain(run: StreamRun, exc: port.StatementFailed, *, is_indefinite: bool) -> port.EngineFailure:
+    """Return what is to be raised; `is_indefinite` where the statement may have been applied."""
+    failure = refine(exc, run.statement.sql)
+    failure.exec_us = run.elapsed_us
+    is_unreached = is_node_failure(failure) and not run.was_cancelled(failure)
+    if (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_unreached) and is_indefinite:
+        return port.OutcomeUnknown(UNKNOWN)
+    if is_unreached:
+        return port.EngineUnavailable(UNREACHED)
+    return run.explain_cancel(failure) if run.was_cancelled(failure) else failure
 
 
 async def _describe(run: StreamRun) -> tuple[list[bytes | None] | None, PGresult]:
@@ -150,14 +158,7 @@ class Stream(StreamedRows):
         except CopyStarted as exc:
             raise port.CopyRefused from exc
         except port.StatementFailed as exc:
-            failure = refine(exc, run.statement.sql)
-            failure.exec_us = self.exec_us
-            is_unreached = is_node_failure(failure) and not run.was_cancelled(failure)
-            if (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_unreached) and run.is_indefinite:
-                raise port.OutcomeUnknown(UNKNOWN) from exc
-            if is_unreached:
-                raise port.EngineUnavailable(UNREACHED) from exc
-            raise (run.explain_cancel(failure) if run.was_cancelled(failure) else failure) from exc
+            raise _explain(run, exc, is_indefinite=run.is_indefinite) from exc
         self.finished = True
 
     async def _blocks(self) -> AsyncIterator[bytes]:

@@ -96,10 +96,7 @@ class OpenTransaction(Run):
             results = await self._run_each(statement, lists, bounds)
         except BaseException as exc:
             index = exc.statement if isinstance(exc, port.StatementFailed) else None
-            failure = await self._see_failure(exc, started)
-            if isinstance(failure, port.StatementFailed):
-                failure.statement = index
-            raise failure from exc
+            raise await self._see_failure(exc, started, index) from exc
         return await self._see_done(join_results(results), started)
 
     @asynccontextmanager
@@ -224,14 +221,15 @@ class OpenTransaction(Run):
         result.notices = result.notices + self._notices
         return result
 
-    async def _see_failure(self, exc: BaseException, started: int) -> BaseException:
-        """Find out what a failure means for the transaction; return what is to be raised."""
+    async def _see_failure(self, exc: BaseException, started: int, index: int | None = None) -> BaseException:
+        """Find out what a failure means for the transaction; return what is to be raised. `index` is that of the run
+        that failed, of several of one statement."""
         self.is_busy = False
         self.close()
         exec_us = (perf_counter_ns() - started) // 1000
         if isinstance(exc, port.StatementFailed):
             refined = refine(exc, self._sql)
-            refined.exec_us, refined.notices, refined.statement = exec_us, self._notices, None
+            refined.exec_us, refined.notices, refined.statement = exec_us, self._notices, index
             if self.was_cancelled(refined):
                 refined = self.explain_cancel(refined)
             if is_node_failure(refined):

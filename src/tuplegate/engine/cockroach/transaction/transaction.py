@@ -75,14 +75,8 @@ class TransactionRun(Run):
                 self.decides = True
                 await see_through(decide(self, self._ledger, number, self._promise, done))
         except port.StatementFailed as failure:
-            refined = refine(failure, self.statements[failure.statement or 0].sql)
-            if self.was_cancelled(refined):
-                refined = self.explain_cancel(refined)
-            refined.exec_us, refined.notices = (perf_counter_ns() - started) // 1000, self._notices
-            self._give_back()
-            if is_node_failure(refined):
-                raise NodeLost(UNREACHED) from failure
-            raise refined from failure
+            # No frame that it passes keeps it by a name: it may be as large as the text, and refers to the frames.
+            raise self._see_failure(failure, started) from failure
         except RowsTooWide as wide:
             raise explain_width() from wide
         except ConnectionLost as lost:
@@ -102,6 +96,15 @@ class TransactionRun(Run):
         if number is None and self._promise is not None:
             await self._ledger.keep_promise(self.target.database, self._promise, done)
         return done
+
+    def _see_failure(self, failure: port.StatementFailed, started: int) -> port.EngineFailure:
+        """Give the connection back; return what is to be raised."""
+        refined = refine(failure, self.statements[failure.statement or 0].sql)
+        if self.was_cancelled(refined):
+            refined = self.explain_cancel(refined)
+        refined.exec_us, refined.notices = (perf_counter_ns() - started) // 1000, self._notices
+        self._give_back()
+        return NodeLost(UNREACHED) if is_node_failure(refined) else refined
 
     def _choose_number(self) -> int | None:
         """Return the number under which its outcome is recorded; None where it has nothing to commit."""
