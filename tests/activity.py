@@ -16,15 +16,32 @@ _LISTINGS: dict[str, LiteralString] = {
 }
 
 
+_OWN_BACKEND: dict[str, str] = {
+    "pg_stat_activity": "select pg_backend_pid() as session_id",
+    "crdb_internal.cluster_sessions": "show session_id",
+}
+_ENDING: dict[str, LiteralString] = {
+    "pg_stat_activity": "select pg_terminate_backend({})",
+    "crdb_internal.cluster_sessions": "cancel session {}",
+}
+
+
 class Activity:
     """The connections of the service's tenants. `condition` is about `busy`, a statement or a transaction under way."""
 
     def __init__(self, service: Service) -> None:
         self.connection = psycopg.connect(service.conninfo("tuplegate"), autocommit=True)
-        self._listing = _LISTINGS[next(name for name in reversed(_LISTINGS) if self._has(name))]
+        self._kind = next(name for name in reversed(_LISTINGS) if self._has(name))
+        self._listing = _LISTINGS[self._kind]
+        self.own_backend = _OWN_BACKEND[self._kind]
+        """A statement that tells whose connection it runs on, as `session_id`."""
 
     def _has(self, name: str) -> bool:
         return self.connection.execute("select to_regclass(%s) is not null", [name]).fetchone() == (True,)
+
+    def terminate(self, backend: object) -> None:
+        """End a connection, as `own_backend` tells it."""
+        self.connection.execute(sql.SQL(_ENDING[self._kind]).format(sql.Literal(backend)))
 
     def count(self, condition: LiteralString = "true") -> int:
         row = self.connection.execute(

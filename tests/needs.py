@@ -148,7 +148,7 @@ _WORDS = {
     r"client_encoding": "client_encodings",
     r"create index concurrently": "index_concurrently",
     r"\blo_\w+\(": "large_object",
-    r"^(?:checkpoint|reindex|alter system)": "postgresql",
+    r"^(?:checkpoint|reindex|alter system)|pg_cancel_backend": "postgresql",
     r"set session authorization": "session_authorization",
     r"create extension hstore": "extensions_listed",
 }
@@ -156,12 +156,14 @@ _WORDS = {
 
 
 def needs(*names: str) -> pytest.MarkDecorator:
-    """Mark a test that needs these. `type money` is the type of that name, `column money` a column of it; `setting
-    a = b` can be set."""
+    """Mark a test that needs these. `type money` is the type of that name, `column money` a column of it, `value
+    '1'::money` a value; `setting a = b` can be set."""
     unknown = [
         name
         for name in names
-        if name not in PROBES and name not in QUESTIONS and not name.startswith(("type ", "column ", "setting "))
+        if name not in PROBES
+        and name not in QUESTIONS
+        and not name.startswith(("type ", "column ", "value ", "setting "))
     ]
     assert not unknown, unknown
     return pytest.mark.needs(*names)
@@ -210,6 +212,8 @@ class Abilities:
         with self._service.client() as client:
             if name.startswith("type "):
                 return takes(f"select null::{name[5:]}")(Sql(client))
+            if name.startswith("value "):
+                return takes(f"select {name[6:]}")(Sql(client))
             if name.startswith("setting "):
                 return takes(f"set {name[8:]}")(Sql(client))
             if name.startswith("column "):

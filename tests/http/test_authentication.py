@@ -236,7 +236,7 @@ _writes = needs("function_plpgsql")
         "select * from guarded.t for update",
         "select lo_create(0)",
         "select lo_from_bytea(0, 'x')",
-        "copy guarded.t from stdin",
+        pytest.param("copy guarded.t from stdin", marks=needs("copy_query")),
         "create extension hstore",
         "alter role current_user set default_transaction_read_only = off",
         "alter system set work_mem = '1GB'",
@@ -292,7 +292,7 @@ def test_a_read_key_cannot_become_the_writer(guarded: Sql, sql: Sql, abilities: 
         f"select set_config('role', '{writer}', false)",
     )
     for statement in filter(abilities.can_run, statements):
-        assert guarded.fails(statement)["sqlstate"] in ("42501", "22023")
+        assert guarded.fails(statement)["sqlstate"] in ("42501", "22023", "0A000")
     assert guarded.value("select current_user") != writer
 
 

@@ -13,8 +13,11 @@ import pytest
 from tests.control import Control
 from tests.inside import owner, tenant_of, wait_until
 from tests.metrics import scrape
+from tests.needs import needs
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.wire import Wire
+
+pytestmark = needs("lock_table")
 
 ONE = ("--workers", "1", "--running-max", "1")
 BODY_BYTES = 200

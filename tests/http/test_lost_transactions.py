@@ -5,16 +5,19 @@ import threading
 from collections.abc import Iterator
 
 import httpx
-import psycopg
 import pytest
 
+from tests.activity import Activity
 from tests.control import Control
-from tests.http.test_open_transactions import Open, error_of, revoke, rows, runs, until
+from tests.http.test_open_transactions import Open, error_of, revoke, rows, until
+from tests.needs import needs
 from tests.service import Service, make_key
 from tests.tenants import Tenant, undisturbed
 from tests.workers import peak_mb
 
 NDJSON = {"Accept": "application/x-ndjson"}
+TAKEN = "insert into lost values (9, 'taken')"
+"""Waits for whoever has inserted that row."""
 FLOOD = 1_000
 """Begins that nobody ends."""
 
@@ -26,23 +29,24 @@ def table(client: httpx.Client) -> Iterator[str]:
     client.post("/v1/query", json={"sql": "drop table lost"})
 
 
-def backend_of(opened: Open) -> int:
-    pid: int = opened.query("select pg_backend_pid() as pid")["rows"][0]["pid"]
-    return pid
+@pytest.fixture
+def activity(service: Service) -> Iterator[Activity]:
+    found = Activity(service)
+    with found.connection:
+        yield found
 
 
-def terminate(service: Service, pid: int) -> None:
-    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as engine:
-        engine.execute("select pg_terminate_backend(%s)", [pid])
+def backend_of(activity: Activity, opened: Open) -> object:
+    return opened.query(activity.own_backend)["rows"][0]["session_id"]
 
 
-def test_it_is_aborted_when_its_connection_is_gone(service: Service, client: httpx.Client, table: str) -> None:
+def test_it_is_aborted_when_its_connection_is_gone(activity: Activity, client: httpx.Client, table: str) -> None:
     """Before anybody sends a statement, also one that has failed; its place is free again."""
-    for statement in ("insert into lost values (1, 'a')", "select nothing"):
+    for statement in ("insert into lost values (1, 'a')", "select unknown_column"):
         opened = Open(client, idle_timeout_ms=60_000)
-        pid = backend_of(opened)
+        pid = backend_of(activity, opened)
         opened.query(statement)
-        terminate(service, pid)
+        activity.terminate(pid)
         until(lambda opened=opened: opened.state["state"] == "aborted")
         assert opened.state["reason"] == "lost"
         for what in ("query", "commit"):
@@ -52,38 +56,38 @@ def test_it_is_aborted_when_its_connection_is_gone(service: Service, client: htt
     assert rows(client, "select id from lost") == []
 
 
-def test_the_last_answer_of_a_lost_one_is_repeated(service: Service, client: httpx.Client, table: str) -> None:
+def test_the_last_answer_of_a_lost_one_is_repeated(activity: Activity, client: httpx.Client, table: str) -> None:
     opened = Open(client)
-    pid = backend_of(opened)
+    pid = backend_of(activity, opened)
     first = opened.post("query", sql="insert into lost values (1, 'a') returning id", sequence=1)
-    terminate(service, pid)
+    activity.terminate(pid)
     until(lambda: opened.state["state"] == "aborted")
     assert opened.post("query", sql="insert into lost values (1, 'a') returning id", sequence=1).json() == first.json()
     assert error_of(opened.post("commit", sequence=2)) == (409, "transaction_aborted")
 
 
-def test_those_that_are_lost_make_room(service: Service, client: httpx.Client) -> None:
+def test_those_that_are_lost_make_room(activity: Activity, client: httpx.Client) -> None:
     """An organization has sixteen at most."""
     opened = [Open(client) for _ in range(16)]
     for one in opened:
-        terminate(service, backend_of(one))
+        activity.terminate(backend_of(activity, one))
     until(lambda: all(one.state["state"] == "aborted" for one in opened))
     again = [Open(client) for _ in range(16)]
     for one in again:
         one.rollback()
 
 
-def test_a_connection_lost_in_a_statement(service: Service, client: httpx.Client, table: str) -> None:
+def test_a_connection_lost_in_a_statement(activity: Activity, client: httpx.Client, table: str) -> None:
     """Nothing of it was applied, and that is what the client is told. Who sends it again is not told to come again."""
     opened = Open(client)
-    pid = backend_of(opened)
+    pid = backend_of(activity, opened)
     opened.query("insert into lost values (1, 'a')")
     slow = "select pg_sleep(20)"
     answers: list[httpx.Response] = []
     running = threading.Thread(target=lambda: answers.append(opened.post("query", sql=slow, sequence=1)))
     running.start()
-    until(lambda: runs(service, slow))
-    terminate(service, pid)
+    until(lambda: activity.count_running("pg_sleep(20") == 1)
+    activity.terminate(pid)
     running.join()
     assert error_of(answers[0]) == (503, "engine_unavailable")
     assert answers[0].json()["transaction"] == {"state": "aborted", "reason": "lost"}
@@ -94,16 +98,16 @@ def test_a_connection_lost_in_a_statement(service: Service, client: httpx.Client
     assert rows(client, "select id from lost") == []
 
 
-def test_a_connection_lost_in_a_stream(service: Service, client: httpx.Client, table: str) -> None:
+def test_a_connection_lost_in_a_stream(activity: Activity, client: httpx.Client, table: str) -> None:
     """That the transaction was rolled back is certain, though the stream has begun."""
     opened = Open(client)
-    pid = backend_of(opened)
+    pid = backend_of(activity, opened)
     opened.query("insert into lost values (1, 'a')")
     body = {"sql": "select i, pg_sleep(0.02) from generate_series(1, 10000) i"}
     with client.stream("POST", f"/v1/transaction/{opened.id}/query", json=body, headers=NDJSON) as answer:
         lines = answer.iter_lines()
         assert json.loads(next(lines))["event"] == "columns"
-        terminate(service, pid)
+        activity.terminate(pid)
         last = json.loads([*lines][-1])
     assert (last["event"], last["data"]["error"]["code"]) == ("error", "engine_unavailable")
     assert last["data"]["transaction"] == {"state": "aborted", "reason": "lost"}
@@ -114,12 +118,13 @@ def test_it_ends_when_its_key_expires(service: Service, operator: Control, clien
     made = operator.post("/v1/keys", {"name": "short", "scopes": ["write"], "expires_in": 3})
     with service.client(made["key"]) as writer:
         opened = Open(writer, idle_timeout_ms=60_000)
-        opened.query("lock table lost")
-        # The lock is free again long before the transaction would have expired.
-        assert client.post("/v1/query", json={"sql": "select 1 from lost", "timeout_ms": 15000}).json()["success"]
+        opened.query("insert into lost values (9, 'held')")
+        # The row is free again long before the transaction would have expired.
+        assert client.post("/v1/query", json={"sql": TAKEN, "timeout_ms": 15000}).json()["success"]
         assert writer.get(f"/v1/transaction/{opened.id}").status_code == 401
 
 
+@needs("client_encodings")
 def test_a_stream_leaves_the_encoding_as_it_was(client: httpx.Client, table: str) -> None:
     """Whatever it has set, what follows is sent and read as UTF-8."""
     for accept in ("application/x-ndjson", "application/json"):
@@ -132,19 +137,21 @@ def test_a_stream_leaves_the_encoding_as_it_was(client: httpx.Client, table: str
         opened.rollback()
 
 
-def test_a_key_that_is_revoked_while_a_statement_runs(service: Service, client: httpx.Client, table: str) -> None:
+def test_a_key_that_is_revoked_while_a_statement_runs(
+    service: Service, activity: Activity, client: httpx.Client, table: str
+) -> None:
     """The statement is cancelled, and its locks are free."""
     key = make_key(service, "write")
     with service.client(key) as writer:
         opened = Open(writer, idle_timeout_ms=60_000)
-        opened.query("lock table lost")
-        slow = "select pg_sleep(25) /* revoked */"
+        opened.query("insert into lost values (9, 'held')")
+        slow = "select pg_sleep(25)"
         answers: list[httpx.Response] = []
         running = threading.Thread(target=lambda: answers.append(opened.post("query", sql=slow)))
         running.start()
-        until(lambda: runs(service, slow))
+        until(lambda: activity.count_running("pg_sleep(25") == 1)
         revoke(service, key)
-        assert client.post("/v1/query", json={"sql": "select 1 from lost", "timeout_ms": 15000}).json()["success"]
+        assert client.post("/v1/query", json={"sql": TAKEN, "timeout_ms": 15000}).json()["success"]
         running.join()
     assert answers[0].json()["error"]["sqlstate"] == "57014", answers[0].text
     assert answers[0].json()["transaction"] == {"state": "aborted", "reason": "revoked"}

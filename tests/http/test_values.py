@@ -22,12 +22,31 @@ ARRAY_NAMES = {kind.sql: array_name for kind, array_name in DOMAINS}
 few = settings(max_examples=2, deadline=None, print_blob=True)
 """For tests that are run once for each type. An example is a batch of values: a request costs more than all of them."""
 
+_EDGES = {
+    "time": "'23:59:60'::time",
+    "time(3)": "'23:59:60'::time",
+    "timetz": "'00:00:00-15:59:59'::timetz",
+    "regproc": "'now'::regproc",
+    "int2vector": "''::int2vector",
+    "oidvector": "''::oidvector",
+}
+"""Values that not every engine takes which has the type."""
+
+
+def _needs_of(kind: Kind) -> list[str]:
+    return [f"type {kind.sql}", *(f"value {edge}" for sql, edge in _EDGES.items() if kind.sql == sql)]
+
+
+def _needs_of_column(kind: Kind) -> list[str]:
+    arrays = ["value '{pg_class}'::regclass[]"] if kind.sql.startswith("reg") else []
+    return [*_needs_of(kind)[1:], f"column {kind.sql}", f"column {kind.sql}[]", *arrays]
+
+
 every_kind = pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=needs(f"type {kind.sql}"), id=kind.sql) for kind in ALL]
+    "kind", [pytest.param(kind, marks=needs(*_needs_of(kind)), id=kind.sql) for kind in ALL]
 )
 every_column = pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=needs(f"column {kind.sql}", f"column {kind.sql}[]"), id=kind.sql) for kind in ALL],
+    "kind", [pytest.param(kind, marks=needs(*_needs_of_column(kind)), id=kind.sql) for kind in ALL]
 )
 
 
@@ -154,6 +173,7 @@ def test_text_comes_back_as_it_was_sent(wire: Wire, texts: list[str]) -> None:
     assert row == [texts, texts, texts, texts, *texts]
 
 
+@needs("domain")
 @pytest.mark.parametrize("name", ["d_ints", "d_numerics", "d_times", "d_texts"])
 def test_a_domain_over_an_array_is_an_array(wire: Wire, name: str) -> None:
     """Its elements follow their own rule, also where the domain is itself the element of an array."""
@@ -173,39 +193,39 @@ def test_a_domain_over_an_array_is_an_array(wire: Wire, name: str) -> None:
 def test_records_are_the_engines_text(wire: Wire) -> None:
     """A row without a type of its own is a string, and an array of them an array of strings."""
     body = wire.body(
-        """select row(1, 'a "b"', null, timestamptz '2026-11-14 00:00:00+00'), array[row(1, 'x'), row(2, 'y,z')],
+        """select row(1, 'a "b"', null, timestamp '2026-11-14 00:00:00'), array[row(1, 'x'), row(2, 'y,z')],
                   row(), kept from (values (1, row('{a}'::text[], 'happy'::values_test.mood))) kept""",
         row_mode="arrays",
     )
     assert body["types"] == ["record", "record[]", "record", "record"]
-    assert body["rows"] == [
-        ['(1,"a ""b""",,"2026-11-14 00:00:00+00")', ["(1,x)", '(2,"y,z")'], "()", '(1,"({a},happy)")']
-    ]
+    assert body["rows"] == [['(1,"a ""b""",,"2026-11-14 00:00:00")', ["(1,x)", '(2,"y,z")'], "()", '(1,"({a},happy)")']]
 
 
-def test_numbers_keep_all_their_digits(wire: Wire) -> None:
+def test_numbers_keep_all_their_digits(wire: Wire, abilities: Abilities) -> None:
     """The largest numbers that the engine has come out digit by digit, also as a parameter."""
-    huge = "9" * 131072 + "." + "1" * 16383
+    huge = "9" * 131072 + "." + "1" * 16383 if abilities.can("postgresql") else "9" * 1000 + "." + "1" * 500
     assert wire.value("select $1::numeric", [Number(huge)]) == Number(huge)
     assert wire.value("select $1::text", [Number(huge)]) == huge
     assert wire.value("select array[$1::numeric]", [Number("1" * 1000)]) == [Number("1" * 1000)]
     assert wire.value("select 9223372036854775807") == Number("9223372036854775807")
 
 
-def test_documents_keep_their_digits_keys_and_order(wire: Wire) -> None:
+def test_documents_keep_their_digits_keys_and_order(wire: Wire, abilities: Abilities) -> None:
     """json is given as it was stored, with white space instead of raw line ends; jsonb as the engine stores it."""
+    assert wire.value("""select '{"b":1,"a":1.0,"b":2}'::jsonb""") == parse('{"a":1.0,"b":2}')
+    if not abilities.can("postgresql"):
+        return  # json is jsonb there
     document = '{"z":1.10,"a":12345678901234567890.12345678901234567890,\r\n"a":{"":[]},\t"n":1E400}'
     stored = wire.send(f"select {quote(document)}::json v")
     assert f'"v":{document.replace(chr(13), " ").replace(chr(10), " ")}' in stored.text
     assert wire.value(f"select {quote(document)}::json") == parse(document)
-    assert wire.value("""select '{"b":1,"a":1.0,"b":2}'::jsonb""") == parse('{"a":1.0,"b":2}')
 
 
 def test_time_has_the_contracts_form(wire: Wire) -> None:
     """The examples of the contract, and the forms outside of its pattern."""
     assert wire.rows(
         """select timestamptz '2026-11-14 23:57:08.741335+00', timestamp '2026-11-14 23:57:08.741335',
-                  date '2026-11-14', time '23:57:08', timestamptz 'infinity', timestamp '-infinity',
+                  date '2026-11-14', time '23:57:08', date 'infinity', date '-infinity',
                   timestamptz '0044-03-15 12:00:00+00 BC', timestamp '0044-03-15 12:00:00 BC', date '0044-03-15 BC',
                   bytea 'hi'"""
     ) == [
@@ -216,11 +236,17 @@ def test_time_has_the_contracts_form(wire: Wire) -> None:
     ]
 
 
+@needs("value 1 / (timestamptz 'infinity' > timestamptz '294276-12-31 23:59:59.999999+00')::int")
+def test_a_time_beyond_all_others_is_a_word(wire: Wire) -> None:
+    assert wire.rows("select timestamptz 'infinity', timestamp '-infinity'") == [["infinity", "-infinity"]]
+
+
 def test_every_label_of_an_enum_arrives(wire: Wire) -> None:
     """Quotes, commas, braces, NULL as a word and line ends in a label are just text."""
     assert wire.value("select enum_range(null::values_test.mood)") == list(LABELS)
 
 
+@needs("type aclitem")
 def test_pseudo_types_are_the_engines_text(wire: Wire) -> None:
     """void is an empty string, a literal of no type is text, and a lone NULL is null."""
     body = wire.body("select pg_sleep(0), 'a', null, b'101', '{}'::aclitem[]", row_mode="arrays")
@@ -228,12 +254,13 @@ def test_pseudo_types_are_the_engines_text(wire: Wire) -> None:
     assert body["rows"] == [["", "a", None, "101", []]]
 
 
-def test_a_stream_has_the_same_values(wire: Wire) -> None:
+def test_a_stream_has_the_same_values(wire: Wire, abilities: Abilities) -> None:
     """A row of every type is the same bytes in a stream as in a buffered answer."""
     with_values = [
         *("true", "1.50::numeric", "'NaN'::float8", "now() - now()", "'x'::bytea", "array[1,null]", "null"),
         *("timestamptz '2026-11-14 00:00:00+00'", "'{\"a\":\n1}'::json", "'happy'::values_test.mood", "array[1.5]"),
-        *("array['it''s'::values_test.mood]", "array[5::values_test.d_int]", "'(1,1),(0,0)'::box"),
+        *("array['it''s'::values_test.mood]",),
+        *(("array[5::values_test.d_int]", "'(1,1),(0,0)'::box") if abilities.can("domain") else ()),
     ]
     statement = "select " + ", ".join(f"{value} c{i}" for i, value in enumerate(with_values))
     streamed = wire.client.post(
