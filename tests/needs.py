@@ -49,6 +49,13 @@ def _sends_rows_at_once(sql: Sql) -> bool:
     return came[-1] - came[0] > 2
 
 
+def _alters_types(sql: Sql) -> bool:
+    sql("create table altered (a int4)")
+    alters = takes("alter table altered alter a type numeric(10, 2)")(sql)
+    sql("drop table altered")
+    return alters
+
+
 def _counts_new_rows(sql: Sql) -> bool:
     counted: int = sql("create table counted as select 1 as a")["affected_rows"]
     sql("drop table counted")
@@ -72,6 +79,7 @@ QUESTIONS = {
     "activity": Asked(
         "pg_stat_activity lists the connections", takes("select 1 / (count(*) > 0)::int from pg_stat_activity")
     ),
+    "alter_type": Asked("a column's type can be changed", _alters_types),
     "client_encodings": Asked(
         "a client may have another encoding", takes("select set_config('client_encoding', 'latin1', false)")
     ),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.http.test_values_model import Number, Object, Wire, identifier, open_wire
 from tests.http.test_values_types import characters
-from tests.needs import Abilities
+from tests.needs import Abilities, by_words, needs
 from tests.service import Service, Sql, since
 
 
@@ -38,6 +38,7 @@ def types(wire: Wire, select: str) -> Any:
 # -- names of types ------------------------------------------------------------------------------------------------
 
 
+@needs("domain")
 def test_types_have_their_short_names(wire: Wire) -> None:
     """Built-in types without a schema, others with theirs, arrays with brackets whatever their depth."""
     assert types(wire, "1, 1::int2, 'a'::varchar(3), array[1], array[array[1]], 'a'::\"char\", 'a'::char(3)") == [
@@ -75,6 +76,7 @@ def test_a_renamed_type_has_its_new_name(wire: Wire, read_sql: Sql) -> None:
     wire.body("drop type values_shape.after")
 
 
+@needs("function_plpgsql")
 @pytest.mark.parametrize("how", ["do", "function", "schema", "table"])
 def test_a_type_renamed_in_other_ways_has_its_new_name(wire: Wire, how: str) -> None:
     """By a DO block, a function, with its schema or as the row type of a table."""
@@ -106,6 +108,7 @@ def test_a_type_renamed_in_other_ways_has_its_new_name(wire: Wire, how: str) -> 
     wire.body(f"drop schema {name.split('.')[0]} cascade")
 
 
+@needs("domain")
 def test_a_type_made_anew_is_another(wire: Wire) -> None:
     """A domain of numbers that becomes an enum, then an array, under one name, is each time what it is now."""
     wire.body("create domain values_shape.same as int4")
@@ -119,6 +122,7 @@ def test_a_type_made_anew_is_another(wire: Wire) -> None:
     wire.body("drop domain values_shape.same")
 
 
+@needs("alter_type")
 def test_a_table_whose_column_changes_its_type(wire: Wire) -> None:
     """The same statement gives the column as it is now."""
     wire.body("create table values_shape.changing (c int4)")
@@ -155,6 +159,7 @@ def test_columns_may_have_any_name(wire: Wire, names: list[str]) -> None:
     assert wire.rows(statement) == [numbers]
 
 
+@needs("postgresql")
 def test_a_long_name_is_cut_where_the_engine_cuts_it(wire: Wire) -> None:
     """At 63 bytes, between characters, with the engine's notice."""
     body = wire.body(f"select 1 as {identifier('é' * 40)}")
@@ -163,6 +168,7 @@ def test_a_long_name_is_cut_where_the_engine_cuts_it(wire: Wire) -> None:
     assert len(body["notices"]) == 1
 
 
+@needs("empty_select")
 @pytest.mark.parametrize("statement", ["select from generate_series(1, 3)", "table values_shape.nothing"])
 def test_rows_without_columns_are_rows(wire: Wire, statement: str) -> None:
     """Three rows of nothing are three empty objects or arrays, and no row was affected."""
@@ -175,6 +181,7 @@ def test_rows_without_columns_are_rows(wire: Wire, statement: str) -> None:
     assert wire.rows(statement) == [[], [], []]
 
 
+@needs("postgresql")
 def test_the_most_columns_that_the_engine_has(wire: Wire) -> None:
     """1,664 in a SELECT, in both row modes."""
     statement = "select " + ", ".join(f"{i} as c{i}" for i in range(1664)) + " from generate_series(1, 3)"
@@ -194,6 +201,7 @@ def test_many_rows_arrive_in_order(wire: Wire) -> None:
         assert row == [Number(str(g)), Number(str(g % 7)) if g % 7 else None, [Number(str(g))], half]
 
 
+@needs("postgresql")
 def test_values_differ_from_portion_to_portion(wire: Wire) -> None:
     """A column whose odd values come late, after portions without any, is right in each."""
     rows = wire.rows(
@@ -210,6 +218,7 @@ def test_values_differ_from_portion_to_portion(wire: Wire) -> None:
 # -- big numbers ---------------------------------------------------------------------------------------------------
 
 
+@needs("domain")
 def test_big_numbers_as_strings(wire: Wire) -> None:
     """Every int8 and numeric is a string then, in arrays and under domains too; smaller numbers stay numbers."""
     columns = """9223372036854775807, 1.50::numeric, array[1::int8, null], array[[1.50, 2], [3, 'NaN'::numeric]],
@@ -270,7 +279,7 @@ def test_a_new_type_does_not_cut_an_answer(service: Service, wire: Wire) -> None
 
 @pytest.mark.parametrize(
     ("statement", "affected", "rows"),
-    [
+    by_words([
         ("insert into values_shape.t select g, 'new' from generate_series(10, 12) g", 3, 0),
         ("insert into values_shape.t values (10, 'a') returning id", 1, 1),
         ("insert into values_shape.t values (1, 'a') on conflict do nothing", 0, 0),
@@ -310,8 +319,8 @@ def test_a_new_type_does_not_cut_an_answer(service: Service, wire: Wire) -> None
         ("do $$ begin delete from values_shape.t; end $$", 0, 0),
         ("explain (costs off) select 1", 0, 1),
         ("show TimeZone", 0, 1),
-    ],
-)
+    ]),
+)  # fmt: skip
 def test_affected_rows(wire: Wire, statement: str, affected: int, rows: int) -> None:
     """The count of what was written by the statement itself; 0 for one that returns rows of a SELECT."""
     wire.body("drop table if exists values_shape.copy")
