@@ -16,6 +16,7 @@ import pytest
 
 from tests.histories import Outcome, Read, Transaction, check, names
 from tests.list_append import ListAppend, Op, create_table, final_lists, found, random_ops, statements_of
+from tests.needs import needs
 from tests.service import Service, Sql, needs_bundled
 
 CLIENTS = 6
@@ -93,6 +94,7 @@ def history_of(connect: Callable[[], AbstractContextManager[Run]], seed: int, tr
         return [transaction for part in pool.map(client, range(CLIENTS)) for transaction in part]
 
 
+@needs("repeatable_read")
 def test_control(service: Service, sql: Sql, lists: str) -> None:
     """The same workload at REPEATABLE READ shows the checker G2: it can fail."""
     database = sql.value("select current_database()")
@@ -156,6 +158,7 @@ def t(sql: Sql) -> Iterator[str]:
     sql(f"drop table {table}")
 
 
+@needs("activity")
 @pytest.mark.parametrize("alone", [False, True])
 def test_predicate_write_skew(service: Service, client: httpx.Client, sql: Sql, t: str, alone: bool) -> None:
     """Two that insert only if nothing matches a predicate, of which each would make it match: one does."""
@@ -168,6 +171,7 @@ def test_predicate_write_skew(service: Service, client: httpx.Client, sql: Sql, 
     assert sql.value(f"select count(*) from {t}") == 1
 
 
+@needs("activity")
 def test_write_skew(service: Service, client: httpx.Client, sql: Sql, t: str) -> None:
     """Two doctors cannot both go off call because each has seen the other on it."""
     sql(f"insert into {t} values ('alice', 1), ('bob', 1)")
@@ -178,6 +182,7 @@ def test_write_skew(service: Service, client: httpx.Client, sql: Sql, t: str) ->
     assert sql.value(f"select sum(n) from {t}") == 1
 
 
+@needs("activity")
 @pytest.mark.parametrize("by", ["read_only", "transaction", "query"])
 def test_read_only_anomaly(service: Service, client: httpx.Client, sql: Sql, t: str, by: str) -> None:
     """A report that saw the deposit but not the withdrawal holds: the withdrawal then reckons with the deposit."""
@@ -197,6 +202,7 @@ def test_read_only_anomaly(service: Service, client: httpx.Client, sql: Sql, t: 
     assert sql.rows(report, row_mode="arrays") == [["checking", -10], ["savings", 20]], "the penalty was charged"
 
 
+@needs("activity")
 def test_phantom(service: Service, sql: Sql, t: str) -> None:
     """Rows that others insert while a transaction runs do not appear in it."""
     question = f"select count(*) from {t} where n between 1 and 9"
@@ -208,6 +214,7 @@ def test_phantom(service: Service, sql: Sql, t: str) -> None:
     assert sql.value(question) == 1
 
 
+@needs("activity")
 def test_lost_update(service: Service, sql: Sql, t: str) -> None:
     """An update of what another has changed in the meantime is done again on the new value."""
     sql(f"insert into {t} values ('x', 1)")
