@@ -101,6 +101,7 @@ QUESTIONS = {
     ),
     "listen": Asked("LISTEN and NOTIFY", takes("listen anything")),
     "lock_table": Asked("LOCK TABLE", lambda sql: sql.answer("lock table nothing").status_code != 400),
+    "own_settings": Asked("settings of any name, for one transaction", takes("select set_config('app.x', 'y', true)")),
     "postgresql": Asked(
         "what PostgreSQL alone has: its releases, its levels of isolation, the functions of the service's records",
         lambda sql: sql.client.get("/health").json()["engine"]["kind"] == "postgresql",
@@ -151,7 +152,8 @@ _WORDS = {
     r"^reset all": "read_only_stays",
     r"datestyle": "date_styles",
     r"setseed": "setseed",
-    r"create table \S+ as|^select .* into": "counts_of_new_tables",
+    r"create table \S+ as|\bselect .* into": "counts_of_new_tables",
+    r"set_config\('app\.x', 'y', true": "own_settings",
     r"show timezone": "setting_names",
     r"client_encoding": "client_encodings",
     r"create index concurrently": "index_concurrently",

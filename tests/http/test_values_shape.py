@@ -139,6 +139,7 @@ def test_a_table_whose_column_changes_its_type(wire: Wire) -> None:
 # -- rows and columns ----------------------------------------------------------------------------------------------
 
 
+@needs("postgresql")  # others change letters to what they are composed of
 @settings(max_examples=40, deadline=None, print_blob=True)
 @given(names=st.lists(st.text(characters, min_size=1, max_size=15), min_size=1, max_size=8))
 @example(
