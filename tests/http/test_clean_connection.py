@@ -17,7 +17,11 @@ import psycopg
 import pytest
 
 from tests.cases import each_of
+from tests.needs import needs
 from tests.service import Service, Sql, make_key
+
+pytestmark = needs("postgresql")
+"""What holds on any engine is in `test_clean_anywhere.py`."""
 
 
 @pytest.fixture(scope="module")

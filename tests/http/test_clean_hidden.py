@@ -6,8 +6,10 @@ The service here has one connection per database and scope, so the next request 
 import pytest
 
 from tests.http.test_clean_connection import HIDDEN_PLACES, connected, one
+from tests.needs import needs
 from tests.service import Sql
 
+pytestmark = needs("postgresql")
 __all__ = ["connected", "one"]  # fixtures
 
 HELD = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"

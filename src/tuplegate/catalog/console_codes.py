@@ -41,9 +41,10 @@ class ConsoleCodeRecords:
             " now() + $7::int * interval '1 second', decode($8, 'hex')) RETURNING expires_at, id, key, database",
             token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s), str(CODE_LIFETIME_S),
             secret.hex(), concerns=_DATABASE, quiet=True,
-            also="gone AS (DELETE FROM console_code WHERE key = $2 AND expires_at <= now())",
         )  # fmt: skip
-        rows = await self._metadata.fetch(statement, *values)
+        # Not every engine takes two changes of one table in one statement.
+        removing = "DELETE FROM console_code WHERE key = $1 AND expires_at <= now()"
+        rows = await self._metadata.run_atomically([(removing, (actor.key,)), (statement, values)])
         return datetime.fromisoformat(str(rows[0][0])).astimezone(UTC)
 
     async def find(self, id: str) -> CodeRecord | None:
@@ -61,15 +62,15 @@ class ConsoleCodeRecords:
         """
         statement, values = build_change(
             actor, "console_code.exchange", "$2",
-            "DELETE FROM console_code c USING api_key k, organization o WHERE c.id = $1 AND k.id = c.key"
-            f" AND o.id = k.organization AND c.expires_at > clock_timestamp() AND {KEY_LIVES}"
-            f" AND {OPENER_LIVES.format(made='c')}"
+            "DELETE FROM console_code c WHERE c.id = $1 AND c.expires_at > clock_timestamp() AND EXISTS"
+            " (SELECT 1 FROM api_key k JOIN organization o ON o.id = k.organization WHERE k.id = c.key"
+            f" AND {KEY_LIVES} AND {OPENER_LIVES.format(made='c')})"
             " RETURNING c.lifetime_s, c.key, c.database, c.scopes, c.secret",
             id, token.id, token.digest.hex(),
             concerns=_DATABASE, quiet=True,
             also="made AS (INSERT INTO session (id, key, digest, scopes, database, lifetime_s, expires_at, secret)"
             " SELECT $2, key, decode($3, 'hex'), scopes, database, lifetime_s,"
-            " now() + lifetime_s * interval '1 second', secret FROM done)",
+            " now() + lifetime_s * interval '1 second', secret FROM done RETURNING 1)",
         )  # fmt: skip
         rows = await self._metadata.fetch(statement, *values)
         return int(str(rows[0][0])) if rows else None

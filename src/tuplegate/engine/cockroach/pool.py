@@ -106,7 +106,7 @@ class Pool(ConnectionPool):
             return
         try:
             commands = [] if member.pgconn.transaction_status == _IDLE else [ROLLBACK]
-            if left is Leftovers.ANYTHING:
+            if left is Leftovers.ANYTHING or self.state.functions_write:
                 commands.append(DISCARD)
             elif left is Leftovers.SEQUENCES:
                 commands.append(DISCARD_SEQUENCES)

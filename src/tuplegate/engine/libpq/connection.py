@@ -48,6 +48,9 @@ TOGETHER_MAX: Final = 64 * 2**20
 """Bytes of rows that libpq may gather before it hands them over, where they are more than one."""
 TOO_WIDE: Final = f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"
 STREAM_IT: Final = "Ask for fewer rows at a time (LIMIT), for parts of their values, or stream them."
+STREAM_APART: Final = (
+    "Ask for parts of their values, or for rows that are much wider than those before them in a stream of their own."
+)
 _SWOLLEN: Final = 8 * 2**20
 """libpq keeps the room that a message took once: a connection that had such a one is not used again."""
 _READ_MIN: Final = 8 * 2**10

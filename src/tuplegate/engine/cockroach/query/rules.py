@@ -20,6 +20,9 @@ _WRITERS: Final = frozenset({"insert", "update", "delete", "upsert", "with"})
 _WRITES: Final = re.compile(r"\b(?:insert|update|delete|upsert|into|nextval|setval|analyze|analyse)\b")
 _REMOVERS: Final = frozenset({"delete", "drop", "truncate", "select", "show", "explain", "values", "table", ""})
 """First words of what a database that is full still takes."""
+_DEFINERS: Final = frozenset({"create", "alter"})
+_COMMENT: Final = re.compile(r"/\*.*?\*/|--[^\n]*", re.S)
+_RUNS_IN_READS: Final = re.compile(r"\bcreate\s+(?:(?:or|replace|temp|temporary|recursive)\s+)*(?:view|function)\b")
 _KEEP_TYPES: Final = _READERS | _WRITERS
 
 BEGIN_WRITING: Final = Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE, READ WRITE", begins=False)
@@ -55,6 +58,22 @@ def chunk_rows(statement: port.Statement, bounds: port.Bounds) -> int:
 
 def changes_types(statement: port.Statement) -> bool:
     return statement.keyword not in _KEEP_TYPES
+
+
+def check_stored(statement: port.Statement) -> None:
+    """Raise where a definition stores what changes its session. It would run in texts that do not show it, and what it
+    leaves there would meet the next request. The engine has no text that is made while it runs, so the name shows."""
+    if statement.keyword not in _DEFINERS:
+        return
+    text = fold(statement.sql)
+    draws = ("nextval" in text or "setval" in text) and _RUNS_IN_READS.search(_COMMENT.sub(" ", text))
+    if draws or "set_config" in text:
+        what = "draw numbers where it is read" if draws else "change settings (set_config)"
+        raise port.StatementFailed(
+            f"what is stored in a database of this engine cannot {what}; nothing was applied",
+            sqlstate="0A000",
+            hint="Do it in the statement itself.",
+        )
 
 
 def check_room(full_at: int | None, target: port.Target, statement: port.Statement) -> None:

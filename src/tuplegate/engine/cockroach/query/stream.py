@@ -20,7 +20,8 @@ from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, Run, Why
 from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connection import STREAM_APART, explain_width
 from tuplegate.engine.libpq.leftovers import Leftovers, refuse_copy
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.pool import Member
@@ -86,6 +87,7 @@ async def prepare_stream(run: StreamRun) -> "Stream":
     encoders, member, statement = run.pool.state.encoders, run.member, run.statement
     try:
         with run:
+            rules.check_stored(statement)
             rules.check_room(run.pool.state.full_at, run.target, statement)
             refuse_copy(statement)
             params, described = await _describe(run)
@@ -151,6 +153,8 @@ class Stream(StreamedRows):
                 with run:
                     run.check_ended()
                     await commit(run)
+        except RowsTooWide as wide:
+            raise explain_width(STREAM_APART, self.exec_us) from wide
         except ConnectionLost as exc:
             if run.is_indefinite:
                 raise port.OutcomeUnknown(UNKNOWN) from exc

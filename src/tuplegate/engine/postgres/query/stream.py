@@ -16,7 +16,7 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.connection import explain_width
+from tuplegate.engine.libpq.connection import STREAM_APART, explain_width
 from tuplegate.engine.libpq.failures import check, find_error, is_internal
 from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text, refuse_copy
 from tuplegate.engine.libpq.measures import Measures
@@ -36,9 +36,6 @@ _PORTION_US = 10_000
 _PORTION_BYTES = 2**20
 """A larger one is followed by a smaller one, as those who fetch it together hold it in memory."""
 
-_APART = (
-    "Ask for parts of their values, or for rows that are much wider than those before them in a stream of their own."
-)
 _CURSOR = b"tuplegate"
 _ROLLBACK = Command(b"ROLLBACK", begins=False)
 _SAVE = Command(b"SAVEPOINT tuplegate", begins=False)
@@ -165,7 +162,7 @@ class Stream(StreamedRows):
                 if run.pool.demands_standby and run.writes and not run.is_inside:
                     await run.pool.see_confirmed(run.member)
         except RowsTooWide as exc:  # only a cursor's rows come together, and nothing is committed before their end
-            raise explain_width(_APART, self.exec_us) from exc
+            raise explain_width(STREAM_APART, self.exec_us) from exc
         except ConnectionLost as exc:
             raise run.explain_loss(exc) from exc
         except CopyStarted as exc:
