@@ -90,9 +90,19 @@ def commit(abilities: Abilities) -> str:
     return "two_phase" if abilities.can("two_phase_commit") else "engine"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def capable_module(request: pytest.FixtureRequest) -> None:
+    """Skip the tests of a module before its fixtures meet what the engine of the tests cannot do."""
+    _skip_incapable(request)
+
+
 @pytest.fixture(autouse=True)
 def capable(request: pytest.FixtureRequest) -> None:
     """Skip a test of something that the engine of the tests cannot do."""
+    _skip_incapable(request)
+
+
+def _skip_incapable(request: pytest.FixtureRequest) -> None:
     for mark in request.node.iter_markers("needs") if ENGINE else ():
         for name in mark.args:
             if reason := request.getfixturevalue("abilities").find_missing(name):

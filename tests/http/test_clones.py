@@ -19,8 +19,12 @@ from tests.control import (
     sleeping,
     wait_until,
 )
+from tests.needs import needs
 from tests.service import Service, Sql
 from tests.tenants import PAUSE_S
+
+pytestmark = needs("postgresql")
+"""Elsewhere copies are refused: see `test_lacking.py`."""
 
 SOURCE = "clone-source"
 COPY = "clone-copy"

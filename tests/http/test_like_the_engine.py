@@ -6,8 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.control import Organization
+from tests.needs import needs
 from tests.service import Service
 from tests.twin import Twins, try_others, try_type, twins_of
+
+pytestmark = needs("postgresql")
+"""Both engines of it are PostgreSQL."""
 
 _LITERALS = 5
 _TYPES = (

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from psycopg.pq import DiagnosticField as _Field
 
+from tests.needs import needs
 from tests.service import Service
 from tests.tenants import PAUSE_S
 from tuplegate.engine.libpq.failures import read_field
@@ -217,6 +218,7 @@ def test_the_control_plane_takes_short_requests(service: Service) -> None:
     assert answer.json()["error"]["code"] == "body_too_large"
 
 
+@needs("do_block")
 def test_notices_and_errors_are_cut(service: Service) -> None:
     """However long a tenant's code makes them, and however many."""
     with service.client() as client:
@@ -232,6 +234,7 @@ def test_notices_and_errors_are_cut(service: Service) -> None:
             assert text["hint"] == "h" * 4096 + "…"
 
 
+@needs("do_block")
 def test_what_is_cut_of_an_error_is_not_copied_first(service: Service) -> None:
     raised = b"do $$ begin raise exception using message = repeat('m', 9000000), detail = 'short'; end $$"
     with psycopg.connect(service.conninfo("tuplegate")) as connection:

@@ -14,7 +14,11 @@ import psycopg
 import pytest
 
 from tests.metrics import scrape
+from tests.needs import needs
 from tests.service import Service, Sql
+
+pytestmark = needs("predicate_locks")
+"""Only that has the pool."""
 
 SLOTS = """
 select 10 * (sum(setting::int) + 2) from pg_settings where name in ('max_connections', 'max_prepared_transactions',

@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from tests.http.test_values_model import Wire, open_wire, parse, quote
+from tests.needs import needs
 from tests.service import Service, since
+
+pytestmark = needs("postgresql")
+"""The settings and types are its own; what they leave elsewhere is in `test_clean_anywhere.py`."""
 
 SETTINGS = {
     "TimeZone": ["Asia/Tokyo", "America/St_Johns", "Asia/Kathmandu", "<-03:30>+03:30", "PST8PDT"],

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.needs import needs
 from tests.servers import needs_linux
 from tests.service import Service, Sql, make_key, running_service
 from tests.workers import peak_mb
@@ -75,6 +76,7 @@ def test_rows_that_are_too_wide_together_are_refused(small: Service, sql: Sql, r
     assert sql.value("select 1") == 1
 
 
+@needs("postgresql")  # others do not write so much at once
 @needs_linux
 def test_what_writes_is_never_refused_for_its_rows(small: Service, sql: Sql) -> None:
     """It would have been applied, or not, and nobody would know."""

@@ -14,9 +14,13 @@ from websockets.sync.client import ClientConnection
 
 from tests.control import Organization, engine, engine_name, new_organization, wait_until
 from tests.metrics import scrape
+from tests.needs import needs
 from tests.service import Service, Sql, since
 from tests.tunnel import Tunnel, open_websocket
 from tuplegate.data_plane.wire.sessions import WRONG_MAX
+
+pytestmark = needs("postgresql")
+"""Only that protocol is passed on."""
 
 Connection = psycopg.Connection[TupleRow]
 

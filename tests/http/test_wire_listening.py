@@ -23,8 +23,12 @@ from tests.http.test_wire import (
     run_prepared,
     value,
 )
+from tests.needs import needs
 from tests.service import Service, Sql
 from tests.tunnel import Tunnel
+
+pytestmark = needs("postgresql")
+"""Only that protocol is passed on."""
 
 __all__ = ["slots"]
 

@@ -9,8 +9,12 @@ from tests.cases import each_of
 from tests.control import Organization
 from tests.http.test_wire import SYNC, Hand, message, query, value
 from tests.http.test_wire_listening import prepared, ready_wanted
+from tests.needs import needs
 from tests.service import Service, Sql
 from tests.tunnel import Tunnel
+
+pytestmark = needs("postgresql")
+"""Only that protocol is passed on."""
 
 WRITES = (
     "select wire_forged()",
