@@ -150,6 +150,11 @@ def capabilities(loop: Loop, engine: OpenEngine, databases: EngineDatabases, dat
     return loop.run(find())
 
 
+@pytest.fixture(autouse=True, scope="module")
+def capable_module() -> None:
+    """The names here are others; each test asks for itself."""
+
+
 @pytest.fixture(autouse=True)
 def capable(request: pytest.FixtureRequest) -> None:
     """Skip a test of something that this engine cannot do, by the names in capabilities.py."""
