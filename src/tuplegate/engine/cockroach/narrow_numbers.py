@@ -27,16 +27,21 @@ def may_be_cut(params: Iterable[msgspec.Raw] | None) -> bool:
 
 
 def check_numbers(oids: Sequence[int], texts: Sequence[bytes | None]) -> None:
-    """Raise where a number does not fit; `oids` are the types of the placeholders."""
+    """Raise where a number does not fit; `oids` are the types of the placeholders. What fits no int8 either, the engine
+    refuses."""
     for place, (oid, text) in enumerate(zip(oids, texts, strict=False), start=1):
         bits = _BITS.get(oid)
         if bits is None or text is None:
             continue
         number = _read(text.decode())
-        if number is not None and not -(1 << bits - 1) <= number < 1 << bits - 1:
+        if number is not None and not _fits(number, bits) and _fits(number, 64):
             raise port.StatementFailed(
                 f"parameter ${place} is out of range: {number} does not fit an int{bits // 8}", sqlstate="22003"
             )
+
+
+def _fits(number: int, bits: int) -> bool:
+    return -(1 << bits - 1) <= number < 1 << bits - 1
 
 
 def _read(text: str) -> int | None:
