@@ -678,11 +678,11 @@ def assert_pool_is_whole(service: Service, watch: Watch) -> None:
 
     def sleep(_: int) -> Any:
         with service.client() as client:
-            return Sql(client).value("select pg_sleep(2)::text")
+            return Sql(client).value("select pg_sleep(5)::text")
 
     with ThreadPoolExecutor(2) as both:
         running = both.map(sleep, range(2))
-        watch.until(lambda: watch.count("busy and query like '%pg_sleep(2)%'") == 2)
+        watch.until(lambda: watch.count("busy and query like '%pg_sleep(5)%'") == 2)
         list(running)
     watch.until(lambda: watch.count() <= 2)
 
