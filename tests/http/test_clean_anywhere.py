@@ -3,13 +3,12 @@
 `test_clean_connection.py` and `test_clean_hidden.py` have what is PostgreSQL's own.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
-from tests.http.test_clean_connection import HIDDEN_PLACES, LEFTOVERS, needs_code
-from tests.service import Service, Sql
+from tests.http.test_clean_connection import HIDDEN_PLACES, LEFTOVERS, connected, needs_code, one
+from tests.service import Sql
+
+__all__ = ["connected", "one"]  # fixtures
 
 PROBE = """
 select current_user, coalesce(current_setting('app.tenant', true), '') as custom,
@@ -22,32 +21,13 @@ select current_user, coalesce(current_setting('app.tenant', true), '') as custom
 """
 
 
-@pytest.fixture(scope="module")
-def connected(single: Service) -> Iterator[Sql]:
-    with single.client() as client:
-        yield Sql(client)
-
-
-@pytest.fixture
-def one(connected: Sql) -> Iterator[Sql]:
-    connected("drop schema if exists scratch cascade")
-    connected("create schema scratch")
-    connected("create table scratch.t (a int)")
-    yield connected
-    connected("drop schema scratch cascade")
-
-
-def state(sql: Sql) -> dict[str, Any]:
-    row: dict[str, Any] = sql.rows(PROBE)[0]
-    return row
-
-
 def test_nothing_is_left_behind(one: Sql) -> None:
-    clean = state(one)
+    one("create table scratch.t (a int)")
+    clean = one.rows(PROBE)
     for name, statement in LEFTOVERS.items():
         if not needs_code(statement):
             one.answer(statement)
-            assert state(one) == clean, name
+            assert one.rows(PROBE) == clean, name
 
 
 @pytest.mark.parametrize("code", ["set_config('app.tenant', 'acme', false)", "nextval('scratch.s')::text"])
@@ -55,14 +35,34 @@ def test_nothing_is_left_behind(one: Sql) -> None:
 def test_what_is_stored_leaves_nothing(one: Sql, making: list[str], use: str, code: str) -> None:
     """An engine that could not be cleaned after it does not store it."""
     one("create sequence scratch.s")
-    clean = state(one)
+    clean = one.rows(PROBE)
     for statement in making:
         one.answer(statement.format(code))
     for _ in range(2):
         one("select 1")
         one.answer(use)
-    assert state(one) == clean
+    assert one.rows(PROBE) == clean
     assert one.fails("select lastval()")["sqlstate"] == "55000"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["explain analyze create table scratch.h (a int, b text default set_config('app.tenant', 'acme', false))"],
+        [
+            "prepare p as create table scratch.h (a int, b text default set_config('app.tenant', 'acme', false))",
+            "execute p",
+        ],
+    ],
+    ids=["explained", "prepared"],
+)
+def test_what_is_stored_in_other_ways_leaves_nothing(one: Sql, statements: list[str]) -> None:
+    clean = one.rows(PROBE)
+    one.client.post("/v1/transaction", json={"statements": statements})
+    for _ in range(2):
+        one("select 1")
+        one.answer("insert into scratch.h (a) values (1)")
+    assert one.rows(PROBE) == clean
 
 
 def test_a_number_that_a_column_draws_is_nothing_to_refuse(one: Sql) -> None:

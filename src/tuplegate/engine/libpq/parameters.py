@@ -34,6 +34,11 @@ async def describe_statement(member: Member, sql: bytes, types: Sequence[int] = 
     return results[-1]
 
 
+def read_placeholders(described: PGresult) -> list[int]:
+    """Return the types of the placeholders."""
+    return [described.param_type(place) for place in range(described.nparams)]
+
+
 class Ending(Protocol):
     """A run that can be ended before its time."""
 
@@ -71,7 +76,7 @@ async def write_params(
     if not describe and len(params) <= PARAMS_AT_ONCE and not needs_types(params):
         return to_texts(params, None, known)
     described = await describe_statement(member, statement.sql.encode(), types)
-    oids = [described.param_type(i) for i in range(described.nparams)]
+    oids = read_placeholders(described)
     if len(oids) != len(params):
         raise port.ParameterMismatch(
             f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
@@ -87,7 +92,7 @@ async def write_all_params(
     """Return the parameters of each list as text, for one statement that is run with every one of them. The types of
     its placeholders are asked for once. If the run is ended meanwhile, not all are there."""
     described = await describe_statement(member, sql.encode())
-    oids = [described.param_type(i) for i in range(described.nparams)]
+    oids = read_placeholders(described)
     await learn_types(encoders, member, oids)
     written: list[list[bytes | None]] = []
     for index, params in enumerate(lists):

@@ -46,8 +46,7 @@ class Execution(Run):
         leftovers = left.leftovers if left.plain else Leftovers.ANYTHING
         try:
             refuse_copy(statement)
-            rules.check_stored(statement)
-            rules.check_room(pool.state.full_at, self.target, statement)
+            rules.check_statement(pool.state.full_at, self.target, statement)
             if self.contends:
                 result = await self._run_in_block()
             elif self._kind is rules.Kind.READS and pool.state.functions_write:

@@ -20,7 +20,9 @@ _WRITERS: Final = frozenset({"insert", "update", "delete", "upsert", "with"})
 _WRITES: Final = re.compile(r"\b(?:insert|update|delete|upsert|into|nextval|setval|analyze|analyse)\b")
 _REMOVERS: Final = frozenset({"delete", "drop", "truncate", "select", "show", "explain", "values", "table", ""})
 """First words of what a database that is full still takes."""
-_DEFINERS: Final = frozenset({"create", "alter"})
+_DEFINERS: Final = frozenset({"create", "alter", "prepare", "explain"})
+"""First words of what defines something, at once or when it is executed."""
+_DEFINES: Final = re.compile(r"\b(?:create|alter)\b")
 _COMMENT: Final = re.compile(r"/\*.*?\*/|--[^\n]*", re.S)
 _RUNS_IN_READS: Final = re.compile(r"\bcreate\s+(?:(?:or|replace|temp|temporary|recursive)\s+)*(?:view|function)\b")
 _KEEP_TYPES: Final = _READERS | _WRITERS
@@ -60,12 +62,20 @@ def changes_types(statement: port.Statement) -> bool:
     return statement.keyword not in _KEEP_TYPES
 
 
-def check_stored(statement: port.Statement) -> None:
+def check_statement(full_at: int | None, target: port.Target, statement: port.Statement) -> None:
+    """Raise where the statement may not run. `full_at` is the bound that the database has met."""
+    _check_stored(statement)
+    _check_room(full_at, target, statement)
+
+
+def _check_stored(statement: port.Statement) -> None:
     """Raise where a definition stores what changes its session. It would run in texts that do not show it, and what it
     leaves there would meet the next request. The engine has no text that is made while it runs, so the name shows."""
     if statement.keyword not in _DEFINERS:
         return
     text = fold(statement.sql)
+    if not _DEFINES.search(text):
+        return
     draws = ("nextval" in text or "setval" in text) and _RUNS_IN_READS.search(_COMMENT.sub(" ", text))
     if draws or "set_config" in text:
         what = "draw numbers where it is read" if draws else "change settings (set_config)"
@@ -76,7 +86,7 @@ def check_stored(statement: port.Statement) -> None:
         )
 
 
-def check_room(full_at: int | None, target: port.Target, statement: port.Statement) -> None:
+def _check_room(full_at: int | None, target: port.Target, statement: port.Statement) -> None:
     """Raise where the database is full and the statement may need room."""
     if full_at is not None and target.may_write and statement.keyword not in _REMOVERS:
         raise port.StatementFailed(

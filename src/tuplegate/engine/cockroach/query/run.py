@@ -8,7 +8,7 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import CANCELLED
 from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
 from tuplegate.engine.cockroach.pool import Pool
-from tuplegate.engine.libpq.parameters import describe_statement, write_params, write_texts
+from tuplegate.engine.libpq.parameters import describe_statement, read_placeholders, write_params, write_texts
 from tuplegate.engine.libpq.pool import Member
 
 
@@ -95,7 +95,7 @@ class Run:
         if types is None:
             described = await describe_statement(self.member, sql.encode(), state.untold.of(sql))
             self.check_ended()
-            types = [described.param_type(place) for place in range(described.nparams)]
+            types = read_placeholders(described)
             state.known_types.keep(sql, types)
         return types
 

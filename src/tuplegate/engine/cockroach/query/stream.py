@@ -23,7 +23,7 @@ from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.connection import STREAM_APART, explain_width
 from tuplegate.engine.libpq.leftovers import Leftovers, refuse_copy
-from tuplegate.engine.libpq.parameters import describe_statement, write_params
+from tuplegate.engine.libpq.parameters import describe_statement, read_placeholders, write_params
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.libpq.rows import find_encoder
@@ -87,8 +87,7 @@ async def prepare_stream(run: StreamRun) -> "Stream":
     encoders, member, statement = run.pool.state.encoders, run.member, run.statement
     try:
         with run:
-            rules.check_stored(statement)
-            rules.check_room(run.pool.state.full_at, run.target, statement)
+            rules.check_statement(run.pool.state.full_at, run.target, statement)
             refuse_copy(statement)
             params, described = await _describe(run)
             encoder = await find_encoder(encoders, member, described, statement.shape)
@@ -120,7 +119,7 @@ async def _describe(run: StreamRun) -> tuple[list[bytes | None] | None, PGresult
             params = await write_params(state.encoders, member, statement, run, describe=True, types=types)
             run.check_ended()
             described = await describe_statement(member, statement.sql.encode(), types)
-            check_numbers([described.param_type(place) for place in range(described.nparams)], params or [])
+            check_numbers(read_placeholders(described), params or [])
             return params, described
         except port.StatementFailed as failure:
             if not state.untold.learn(statement.sql, failure):

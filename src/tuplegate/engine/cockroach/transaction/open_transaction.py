@@ -171,8 +171,7 @@ class OpenTransaction(Run):
         """Open the block before the first statement. Raises what may not be sent."""
         self._sql = statement.sql
         refuse_copy(statement)
-        rules.check_stored(statement)
-        rules.check_room(None if self._is_read_only else self.pool.state.full_at, self.target, statement)
+        rules.check_statement(None if self._is_read_only else self.pool.state.full_at, self.target, statement)
         if statement.keyword not in _SAVEPOINTS:
             changes = self.pool.state.functions_write or rules.find_kind(statement) is not rules.Kind.READS
             self._writes = self._writes or (changes and not self._is_read_only)

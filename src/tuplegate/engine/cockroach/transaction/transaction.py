@@ -125,8 +125,7 @@ class TransactionRun(Run):
         for index, statement in enumerate(self.statements):
             refuse_copy(statement)
             try:
-                rules.check_stored(statement)
-                rules.check_room(self.pool.state.full_at, self.target, statement)
+                rules.check_statement(self.pool.state.full_at, self.target, statement)
             except port.StatementFailed as full:
                 full.statement = index
                 raise

@@ -88,6 +88,20 @@ _STORED: Final = f"""
    + coalesce((SELECT sum(octet_length(conbin::text)) FROM pg_constraint), 0)
    + coalesce((SELECT sum(octet_length(tgqual::text)) FROM pg_trigger), 0)
    + coalesce((SELECT sum(octet_length(typdefaultbin::text)) FROM pg_type), 0) > {_BYTES_MAX}"""
+
+
+def _find_stored(matches: str, functions: str, matches_default: str) -> str:
+    """Return the condition that something stored calls one of the functions. Defaults may call some of them."""
+    return f"""OR EXISTS ({_RULES.format(matches)})
+           OR EXISTS ({_POLICIES.format(matches)})
+           OR EXISTS (SELECT FROM pg_trigger WHERE tgqual::text {matches})
+           OR EXISTS (SELECT FROM pg_operator WHERE oid >= 16384 AND oprcode IN ({functions}))
+           OR EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND castfunc IN ({functions}))
+           OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text {matches_default})
+           OR EXISTS (SELECT FROM pg_constraint WHERE conbin::text {matches})
+           OR EXISTS (SELECT FROM pg_type WHERE typdefaultbin::text {matches_default})"""
+
+
 CODE_FUNCTION: Final = f"""
 CREATE FUNCTION tuplegate.code(OUT is_lasting boolean, OUT is_there boolean, OUT role_has_settings boolean)
 LANGUAGE sql STABLE
@@ -96,23 +110,11 @@ BEGIN ATOMIC{_PATTERNS}
            EXISTS (SELECT FROM ({_OWN_FUNCTIONS}) f JOIN pg_language l ON l.oid = f.prolang
                     WHERE l.lanname NOT IN ('sql', 'plpgsql') OR f.proconfig IS NOT NULL OR f.prosrc ~* '{_SUSPECT}'
                        OR f.prosqlbody::text {_TOUCHES} OR f.proargdefaults::text {_TOUCHES})
-           OR EXISTS ({_RULES.format(_TOUCHES)})
-           OR EXISTS ({_POLICIES.format(_TOUCHES)})
-           OR EXISTS (SELECT FROM pg_trigger WHERE tgqual::text {_TOUCHES})
-           OR EXISTS (SELECT FROM pg_operator WHERE oid >= 16384 AND oprcode IN ({_TOUCHING}))
-           OR EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND castfunc IN ({_TOUCHING}))
-           OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text {_TOUCHES})
-           OR EXISTS (SELECT FROM pg_constraint WHERE conbin::text {_TOUCHES})
-           OR EXISTS (SELECT FROM pg_type WHERE typdefaultbin::text {_TOUCHES})
+           {_find_stored(_TOUCHES, _TOUCHING, _TOUCHES)}
          END,
          CASE WHEN s.too_much THEN true ELSE
-           EXISTS ({_OWN_FUNCTIONS}) OR EXISTS ({_RULES.format(_ACTS)}) OR EXISTS ({_POLICIES.format(_ACTS)})
-           OR EXISTS (SELECT FROM pg_trigger WHERE tgqual::text {_ACTS})
-           OR EXISTS (SELECT FROM pg_operator WHERE oid >= 16384 AND oprcode IN ({_ACTING}))
-           OR EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND castfunc IN ({_ACTING}))
-           OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text {_KEEPS})
-           OR EXISTS (SELECT FROM pg_constraint WHERE conbin::text {_ACTS})
-           OR EXISTS (SELECT FROM pg_type WHERE typdefaultbin::text {_KEEPS})
+           EXISTS ({_OWN_FUNCTIONS})
+           {_find_stored(_ACTS, _ACTING, _KEEPS)}
          END,
          tuplegate.role_has_settings()
     FROM (SELECT {_STORED} AS too_much OFFSET 0) s;
