@@ -77,7 +77,7 @@ def test_no_failure_of_a_repeat_is_final_while_the_first_is_undecided(
     fault = proxy.arm(
         Fault(lambda text: text.startswith("COMMIT PREPARED"), At.REQUEST, lambda: os.kill(first.pid, signal.SIGKILL))
     )
-    with pytest.raises(OSError):
+    with pytest.raises(ConnectionError):
         first("POST", path, body, key)
     assert fault.happened.wait(30)
 
