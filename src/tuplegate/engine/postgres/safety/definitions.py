@@ -1,0 +1,97 @@
+"""Tells every worker that the definitions of a database have changed, before the change is answered.
+
+What a worker keeps of a database, such as a prepared statement, the types of its parameters or the verdict that there
+is no code, holds for the definitions that it was made from. So each database has a mark in memory that all workers
+share: a number that is used once. Whoever may change a definition writes another number, before the engine hears of the
+change and again when the engine is done with it. Knowledge is used only while the mark is the one from before it was
+asked for. A number that is used once needs no lock: whichever of two writers comes last, the mark is a new one.
+
+Service processes that do not share this memory change definitions unseen. While there may be some (`lease.py` tells),
+nothing is kept.
+"""
+
+import mmap
+import secrets
+from array import array
+from typing import Final
+from zlib import crc32
+
+_PLACES: Final = 1 << 14
+"""Databases that have the same place see each other's changes as their own, which costs them time alone."""
+
+
+class Marks:
+    """The marks of all databases, how many changes each worker has under way there, and whether there are other
+    processes that change definitions. Made before workers are forked."""
+
+    def __init__(self, workers: int, *, is_alone: bool) -> None:
+        self._workers = workers
+        self._alone = _PLACES * (1 + workers)
+        self.numbers = memoryview(mmap.mmap(-1, 8 * (self._alone + 1))).cast("Q")
+        self.numbers[self._alone] = is_alone
+
+    @property
+    def is_alone(self) -> bool:
+        return bool(self.numbers[self._alone])
+
+    def note_others(self, *, are_there: bool) -> None:
+        """Note whether other processes change definitions. What was kept before they came is not used any more."""
+        was_alone, self.numbers[self._alone] = self.is_alone, not are_there
+        if was_alone and are_there:
+            self.change_all()
+
+    def find_place(self, database: str) -> int:
+        return crc32(database.encode()) % _PLACES
+
+    def find_doubts(self, place: int) -> list[int]:
+        """Return where each worker counts its changes under way."""
+        return [place + _PLACES * (1 + worker) for worker in range(self._workers)]
+
+    def change_all(self) -> None:
+        """Mark every database as changed."""
+        self.numbers[:_PLACES] = memoryview(array("Q", [secrets.randbits(64)]) * _PLACES)
+
+    def take_over(self, worker: int) -> None:
+        """End the changes that a worker's predecessor had under way when it died."""
+        first = _PLACES * (1 + worker)
+        if any(self.numbers[first : first + _PLACES]):
+            self.numbers[first : first + _PLACES] = memoryview(array("Q", bytes(8 * _PLACES)))
+            self.change_all()
+
+
+class Definitions:
+    """The mark of one database, for one worker. `are_replayed`: the engine is a standby, to which changes come later
+    than they are marked."""
+
+    def __init__(self, marks: Marks, worker: int, database: str, *, are_replayed: bool = False) -> None:
+        self._marks = marks
+        self._are_replayed = are_replayed
+        self._numbers = marks.numbers
+        self._place = marks.find_place(database)
+        self._doubts = marks.find_doubts(self._place)
+        self._own = self._doubts[worker]
+
+    @property
+    def mark(self) -> int:
+        return self._numbers[self._place]
+
+    @property
+    def are_known(self) -> bool:
+        """Return whether every change is marked before it is answered."""
+        return self._marks.is_alone and not self._are_replayed
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Return whether a change is under way, through whichever worker."""
+        return any(self._numbers[place] for place in self._doubts)
+
+    def note_change(self) -> None:
+        self._numbers[self._place] = secrets.randbits(64)
+
+    def begin_doubt(self) -> None:
+        self._numbers[self._own] += 1
+        self.note_change()
+
+    def end_doubt(self) -> None:
+        self.note_change()  # an answer from before it does not count, whoever sees that nothing is under way any more
+        self._numbers[self._own] -= 1
