@@ -8,7 +8,7 @@ asked within that time knows a bound of everything that has begun: docs/decision
 
 A group may begin nothing once it was silent for `_LEASE_S`; so after that time the others stop to reckon with it.
 
-A group that sees another one says so to its workers (`definitions.py`) before it publishes a ceiling that lets the other
+A group that sees another one tells its workers (`definitions.py`) before it publishes a ceiling that lets the other
 one begin.
 
 One worker of each group does this, whichever has the lock of the tally; the next one takes over when it dies. What it
