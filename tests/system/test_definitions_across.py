@@ -52,6 +52,11 @@ class Case:
     question: str = ""
 
 
+REMEMBER = (
+    "create function remember() returns text language sql begin atomic select set_config('app.seen', 'x', false); end"
+)
+"""Leaves a setting on the connection."""
+
 UUID = "ABCDEF00-0000-4000-8000-00000000ABCD"
 
 CASES = [
@@ -194,9 +199,8 @@ def ask(caller: Caller, sql: str, params: list[Any]) -> Any:
     return next((value for row in body["rows"] for value in row.values()), None)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_change_through_another_worker_is_seen_at_once(pair: list[Caller], case: Case) -> None:
-    here, there = pair
+def find_seen(here: Caller, there: Caller, case: Case) -> Any:
+    """What is seen `here` of a change `there`."""
     for text in case.before:
         there.sql(text)
     for _ in range(OFTEN):
@@ -204,7 +208,13 @@ def test_a_change_through_another_worker_is_seen_at_once(pair: list[Caller], cas
     for text in case.change:
         there.sql(text)
     answer = ask(here, case.statement, case.params if case.after is None else case.after)
-    assert (ask(there, case.question, []) if case.question else answer) == case.seen
+    return ask(there, case.question, []) if case.question else answer
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_change_through_another_worker_is_seen_at_once(pair: list[Caller], case: Case) -> None:
+    here, there = pair
+    assert find_seen(here, there, case) == case.seen
 
 
 def test_statements_are_kept_though_there_are_two_workers(two: Service, pair: list[Caller]) -> None:
@@ -224,10 +234,7 @@ def test_code_that_another_worker_stores_leaves_nothing_on_a_connection(pair: li
     here, there = pair
     for _ in range(OFTEN):
         here.sql("select 1")
-    there.sql(
-        "create function remember() returns text language sql"
-        " begin atomic select set_config('app.seen', 'x', false); end"
-    )
+    there.sql(REMEMBER)
     here.sql("select remember()")
     for _ in range(OFTEN):
         assert here.sql("select current_setting('app.seen', true) as seen") == [{"seen": None}]
