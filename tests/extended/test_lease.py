@@ -91,6 +91,23 @@ def test_the_bound_holds(connector: AdminConnector) -> None:
     assert groups[0].waited + groups[1].waited > 0, "and is held back at times"
 
 
+def test_a_group_knows_of_another_before_that_one_begins(connector: AdminConnector) -> None:
+    """So it keeps nothing of what the other one could change."""
+
+    async def live() -> None:
+        first, second = Group(connector), Group(connector)
+        assert not first.tally.marks.is_alone, "nobody knows yet"
+        async with first.lease:
+            assert first.tally.marks.is_alone
+            for group in (second, Group(connector)):
+                async with group.lease:
+                    assert not first.tally.marks.is_alone
+                    assert not group.tally.marks.is_alone
+            assert not first.tally.marks.is_alone, "a statement of theirs may still be under way"
+
+    asyncio.run(live())
+
+
 async def _later(seconds: float, work: Coroutine[Any, Any, None]) -> None:
     await asyncio.sleep(seconds)
     await work

@@ -115,7 +115,6 @@ class Execution(RepeatableRun[port.Result]):
         member, statement = self.member, self.statement
         state = self.pool.state
         started = perf_counter_ns()
-        state.refresh()
         had_code = state.has_code
         # What is prepared could be seen by code.
         keeps = state.may_keep and not had_code and not self.as_sent

@@ -51,7 +51,6 @@ async def open_stream(run: StreamRun, measures: Measures, attempts_max: int) -> 
     pool, member, statement = run.pool, run.member, run.statement
     answered = broken = False
     plain = is_plain(statement.sql, statement.keyword)
-    pool.state.refresh()
     if not plain:
         pool.state.begin_doubt()
     try:

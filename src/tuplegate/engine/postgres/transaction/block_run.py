@@ -84,7 +84,6 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
         """Run the statements. Return the engine's number for the transaction, or None if it has written nothing.
         `numbered`: it gets one all the same."""
         state = self.pool.state
-        state.refresh()
         has_code = state.has_code
         if has_code or not self.is_plain:
             self.member.hide_kept()
