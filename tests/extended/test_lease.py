@@ -96,14 +96,14 @@ def test_a_group_knows_of_another_before_that_one_begins(connector: AdminConnect
 
     async def live() -> None:
         first, second = Group(connector), Group(connector)
-        assert not first.tally.marks.is_alone, "nobody knows yet"
+        assert not first.tally.versions.is_alone, "nobody knows yet"
         async with first.lease:
-            assert first.tally.marks.is_alone
+            assert first.tally.versions.is_alone
             for group in (second, Group(connector)):
                 async with group.lease:
-                    assert not first.tally.marks.is_alone
-                    assert not group.tally.marks.is_alone
-            assert not first.tally.marks.is_alone, "a statement of theirs may still be under way"
+                    assert not first.tally.versions.is_alone
+                    assert not group.tally.versions.is_alone
+            assert not first.tally.versions.is_alone, "a statement of theirs may still be under way"
 
     asyncio.run(live())
 

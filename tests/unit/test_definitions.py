@@ -1,20 +1,20 @@
-"""Marks of changed definitions, as workers that share them see them: without an engine."""
+"""Versions of changed definitions, as workers that share them see them: without an engine."""
 
 import pytest
 
 from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
-from tuplegate.engine.postgres.safety.definitions import Definitions, Marks
+from tuplegate.engine.postgres.safety.definitions import Definitions, Versions
 
 
 @pytest.fixture
-def marks() -> Marks:
-    return Marks(2, is_alone=True)
+def versions() -> Versions:
+    return Versions(2, is_alone=True)
 
 
-def new_state(marks: Marks, worker: int, database: str = "one") -> DatabaseState:
-    return DatabaseState(TypeRegistry({}), Command(b""), Definitions(marks, worker, database))
+def new_state(versions: Versions, worker: int, database: str = "one") -> DatabaseState:
+    return DatabaseState(TypeRegistry({}), Command(b""), Definitions(versions, worker, database))
 
 
 def ask(state: DatabaseState) -> None:
@@ -22,23 +22,23 @@ def ask(state: DatabaseState) -> None:
     state.answer(state.ask(), has_code=False, has_lasting_code=False, now=1.0)
 
 
-def test_a_change_is_seen_by_every_worker(marks: Marks) -> None:
-    here, there, elsewhere = new_state(marks, 0), new_state(marks, 1), new_state(marks, 1, "two")
+def test_a_change_is_seen_by_every_worker(versions: Versions) -> None:
+    here, there, elsewhere = new_state(versions, 0), new_state(versions, 1), new_state(versions, 1, "two")
     for state in (here, there, elsewhere):
         ask(state)
         assert not state.has_code
-    before, untouched = here.mark, elsewhere.mark
+    before, untouched = here.version, elsewhere.version
     there.note_change()
     for state in (here, elsewhere):
         state.refresh()
     assert here.has_code
-    assert here.mark != before
+    assert here.version != before
     assert here.must_ask(0.0)
-    assert (elsewhere.has_code, elsewhere.mark) == (False, untouched)
+    assert (elsewhere.has_code, elsewhere.version) == (False, untouched)
 
 
-def test_no_answer_counts_while_another_worker_changes_something(marks: Marks) -> None:
-    here, there = new_state(marks, 0), new_state(marks, 1)
+def test_no_answer_counts_while_another_worker_changes_something(versions: Versions) -> None:
+    here, there = new_state(versions, 0), new_state(versions, 1)
     there.begin_doubt()
     asked = here.ask()
     ask(here)
@@ -50,31 +50,31 @@ def test_no_answer_counts_while_another_worker_changes_something(marks: Marks) -
     assert not here.has_code
 
 
-def test_the_changes_of_a_dead_worker_end_with_its_successor(marks: Marks) -> None:
-    here, dead = new_state(marks, 0), new_state(marks, 1)
+def test_the_changes_of_a_dead_worker_end_with_its_successor(versions: Versions) -> None:
+    here, dead = new_state(versions, 0), new_state(versions, 1)
     dead.begin_doubt()
     asked = here.ask()
-    marks.take_over(1)
+    versions.take_over(1)
     here.answer(asked, has_code=False, has_lasting_code=False, now=1.0)
     assert here.has_code, "it was asked while nobody knew what became of the change"
     ask(here)
     assert not here.has_code
 
 
-def test_nothing_is_kept_where_others_change_definitions(marks: Marks) -> None:
-    state = new_state(marks, 0)
+def test_nothing_is_kept_where_others_change_definitions(versions: Versions) -> None:
+    state = new_state(versions, 0)
     assert state.may_keep
-    before = state.mark
-    marks.note_others(are_there=True)
+    before = state.version
+    versions.note_others(are_there=True)
     state.refresh()
     assert not state.may_keep
-    assert state.mark != before, "what was kept until then is stale"
-    marks.note_others(are_there=False)
+    assert state.version != before, "what was kept until then is stale"
+    versions.note_others(are_there=False)
     ask(state)
     assert state.may_keep
 
 
-def test_nothing_is_kept_of_what_is_replayed(marks: Marks) -> None:
-    state = DatabaseState(TypeRegistry({}), Command(b""), Definitions(marks, 0, "one", are_replayed=True))
+def test_nothing_is_kept_of_what_is_replayed(versions: Versions) -> None:
+    state = DatabaseState(TypeRegistry({}), Command(b""), Definitions(versions, 0, "one", are_replayed=True))
     ask(state)
     assert not state.may_keep

@@ -211,7 +211,7 @@ class Pools:
 
     def _find_definitions(self, database: str) -> Definitions:
         settings = self._settings
-        return Definitions(settings.tally.marks, settings.worker, database, are_replayed=settings.is_replica)
+        return Definitions(settings.tally.versions, settings.worker, database, are_replayed=settings.is_replica)
 
     async def _waits_for_standby(self, process: int) -> bool:
         try:

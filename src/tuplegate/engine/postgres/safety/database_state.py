@@ -130,8 +130,8 @@ class DatabaseState:
     """The state of one database.
 
     `is_crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than
-    so many bytes, which is all that it may have. `mark` is that of the definitions when they were looked at last:
-    `refresh` looks, and comes before what follows from anything that is known here.
+    so many bytes, which is all that it may have. `version` is that of the definitions when `refresh` looked
+    last, which comes before any use of what is known here.
     """
 
     def __init__(self, types: TypeRegistry, ready_to_commit: Command, definitions: Definitions) -> None:
@@ -150,15 +150,15 @@ class DatabaseState:
         self.turns = Turns()
         self._definitions = definitions
         self.may_keep = definitions.are_known
-        """What is known of definitions may be used for as long as the mark is the same."""
-        self.mark = definitions.mark
+        """What is known of definitions may be used for as long as the version is the same."""
+        self.version = definitions.version
         self._answered_at: int | None = None
-        """The mark that the last answer holds for."""
+        """The version that the last answer holds for."""
 
     def refresh(self) -> None:
         """Forget what was known before the last change, whichever worker has made it."""
-        if self._definitions.mark != self.mark:
-            self.mark = self._definitions.mark
+        if self._definitions.version != self.version:
+            self.version = self._definitions.version
             self.may_keep = self._definitions.are_known
             self._distrust()
             self.encoders.forget()
@@ -185,15 +185,15 @@ class DatabaseState:
 
     def must_ask(self, oldest: float) -> bool:
         """Return whether the last answer is from before a change, or from before `oldest` on the loop's clock."""
-        return self._answered_at != self._definitions.mark or self.code_checked_at < oldest
+        return self._answered_at != self._definitions.version or self.code_checked_at < oldest
 
     def ask(self) -> int:
         """To be called before the engine is asked whether there is code; the answer counts only with what it gives."""
-        return self._definitions.mark
+        return self._definitions.version
 
     def answer(self, asked: int, *, has_code: bool, has_lasting_code: bool, now: float) -> None:
         self.refresh()
-        if asked == self.mark and not self._definitions.is_in_doubt:
+        if asked == self.version and not self._definitions.is_in_doubt:
             self.has_code = has_code or has_lasting_code
             self.has_lasting_code = has_lasting_code
             self.code_checked_at = now

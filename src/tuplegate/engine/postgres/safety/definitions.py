@@ -1,10 +1,10 @@
 """Tells every worker that the definitions of a database have changed, before the change is answered.
 
-What a worker keeps of a database, such as a prepared statement, the types of its parameters or the verdict that there
-is no code, holds for the definitions that it was made from. So each database has a mark in memory that all workers
-share: a number that is used once. Whoever may change a definition writes another number, before the engine hears of the
-change and again when the engine is done with it. Knowledge is used only while the mark is the one from before it was
-asked for. A number that is used once needs no lock: whichever of two writers comes last, the mark is a new one.
+What a worker keeps of a database, such as a prepared statement, the types of its parameters or the answer that there
+is no code, holds for the definitions that it was made from. So their version is in memory that all workers share: a
+number that is used once. Whoever may change a definition writes another number, before the engine hears of the change
+and again when the engine is done with it. Knowledge is used only while the version is the one from before the engine
+was asked. A number that is used once needs no lock: whichever of two writers comes last, the version is a new one.
 
 Service processes that do not share this memory change definitions unseen. While there may be some (`lease.py` tells),
 nothing is kept.
@@ -20,9 +20,9 @@ _PLACES: Final = 1 << 14
 """Databases that have the same place see each other's changes as their own, which costs them time alone."""
 
 
-class Marks:
-    """The marks of all databases, how many changes each worker has under way there, and whether there are other
-    processes that change definitions. Made before workers are forked."""
+class Versions:
+    """The versions of all databases' definitions, how many changes each worker has under way there, and whether there
+    are other processes that change definitions. Made before workers are forked."""
 
     def __init__(self, workers: int, *, is_alone: bool) -> None:
         self._workers = workers
@@ -48,37 +48,37 @@ class Marks:
         return [place + _PLACES * (1 + worker) for worker in range(self._workers)]
 
     def change_all(self) -> None:
-        """Mark every database as changed."""
+        """Give every database a new version."""
         self.numbers[:_PLACES] = memoryview(array("Q", [secrets.randbits(64)]) * _PLACES)
 
     def take_over(self, worker: int) -> None:
         """End the changes that a worker's predecessor had under way when it died."""
         first = _PLACES * (1 + worker)
         if any(self.numbers[first : first + _PLACES]):
-            self.numbers[first : first + _PLACES] = memoryview(array("Q", bytes(8 * _PLACES)))
             self.change_all()
+            self.numbers[first : first + _PLACES] = memoryview(array("Q", bytes(8 * _PLACES)))
 
 
 class Definitions:
-    """The mark of one database, for one worker. `are_replayed`: the engine is a standby, to which changes come later
-    than they are marked."""
+    """The version of one database's definitions, for one worker. `are_replayed`: the engine is a standby, to which
+    changes come later than they are told."""
 
-    def __init__(self, marks: Marks, worker: int, database: str, *, are_replayed: bool = False) -> None:
-        self._marks = marks
+    def __init__(self, versions: Versions, worker: int, database: str, *, are_replayed: bool = False) -> None:
+        self._versions = versions
         self._are_replayed = are_replayed
-        self._numbers = marks.numbers
-        self._place = marks.find_place(database)
-        self._doubts = marks.find_doubts(self._place)
+        self._numbers = versions.numbers
+        self._place = versions.find_place(database)
+        self._doubts = versions.find_doubts(self._place)
         self._own = self._doubts[worker]
 
     @property
-    def mark(self) -> int:
+    def version(self) -> int:
         return self._numbers[self._place]
 
     @property
     def are_known(self) -> bool:
-        """Return whether every change is marked before it is answered."""
-        return self._marks.is_alone and not self._are_replayed
+        """Return whether every change has given them another version before it is answered."""
+        return self._versions.is_alone and not self._are_replayed
 
     @property
     def is_in_doubt(self) -> bool:

@@ -238,7 +238,7 @@ class Publisher:
         numbers, now = self._tally.numbers, time.monotonic()
         if self._others.count:
             numbers[OTHERS_UNTIL] = int((now + _LINGER_S) * 1e9)
-        self._tally.marks.note_others(are_there=numbers[OTHERS_UNTIL] > now * 1e9)
+        self._tally.versions.note_others(are_there=numbers[OTHERS_UNTIL] > now * 1e9)
         # In this order: who reads the time first has a ceiling that belongs to it, or a higher one.
         numbers[OTHERS_CEILING] = self._others.ceiling
         numbers[OTHERS_FLOOR] = self._others.floor

@@ -1,5 +1,5 @@
 """Numbers that all workers of one service process group see: how many transactions each has begun, and their shares;
-and marks of what they have changed (`definitions.py`).
+and the versions of databases' definitions (`definitions.py`).
 
 Shared memory, made by the supervisor before it forks. Every number has one writer at a time and is aligned, so a reader
 sees an old value or a new one and no lock is needed. A worker that is started again goes on with its predecessor's
@@ -11,7 +11,7 @@ import os
 import secrets
 import tempfile
 
-from tuplegate.engine.postgres.safety.definitions import Marks
+from tuplegate.engine.postgres.safety.definitions import Versions
 
 NEVER = 2**63 - 1
 """A time, or a number, that is not reached."""
@@ -47,7 +47,7 @@ class Tally:
         os.unlink(name)
         self.numbers = memoryview(mmap.mmap(-1, 8 * (_COUNTS + workers))).cast("Q")
         self.counts = self.numbers[_COUNTS:]
-        self.marks = Marks(workers, is_alone=not shared)
+        self.versions = Versions(workers, is_alone=not shared)
         if not shared:
             for place in (VIEW_UNTIL, OWN_CEILING, LEASE_UNTIL):
                 self.numbers[place] = NEVER
