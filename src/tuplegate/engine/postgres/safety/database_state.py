@@ -151,14 +151,15 @@ class DatabaseState:
         self._definitions = definitions
         self.may_keep = definitions.are_known
         """What is known of definitions may be used for as long as the version is the same."""
+        self._current = definitions.current
         self.version = definitions.version
         self._answered_at: int | None = None
         """The version that the last answer holds for."""
 
     def refresh(self) -> None:
         """Forget what was known before the last change, whichever worker has made it."""
-        if self._definitions.version != self.version:
-            self.version = self._definitions.version
+        if self._current[0] != self.version:
+            self.version = self._current[0]
             self.may_keep = self._definitions.are_known
             self._distrust()
             self.encoders.forget()

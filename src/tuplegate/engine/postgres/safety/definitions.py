@@ -67,13 +67,15 @@ class Definitions:
         self._versions = versions
         self._are_replayed = are_replayed
         self._numbers = versions.numbers
-        self._place = versions.find_place(database)
-        self._doubts = versions.find_doubts(self._place)
+        place = versions.find_place(database)
+        self._doubts = versions.find_doubts(place)
         self._own = self._doubts[worker]
+        self.current = versions.numbers[place : place + 1]
+        """The version, as one number: every statement looks at it, and calls nothing for that."""
 
     @property
     def version(self) -> int:
-        return self._numbers[self._place]
+        return self.current[0]
 
     @property
     def are_known(self) -> bool:
@@ -86,7 +88,7 @@ class Definitions:
         return any(self._numbers[place] for place in self._doubts)
 
     def note_change(self) -> None:
-        self._numbers[self._place] = secrets.randbits(64)
+        self.current[0] = secrets.randbits(64)
 
     def begin_doubt(self) -> None:
         self._numbers[self._own] += 1
