@@ -94,16 +94,19 @@ def test_the_bound_holds(connector: AdminConnector) -> None:
 def test_a_group_knows_of_another_before_that_one_begins(connector: AdminConnector) -> None:
     """So it keeps nothing of what the other one could change."""
 
+    def is_alone(group: Group) -> bool:
+        return group.tally.versions.is_alone
+
     async def live() -> None:
         first, second = Group(connector), Group(connector)
-        assert not first.tally.versions.is_alone, "nobody knows yet"
+        assert not is_alone(first), "nobody knows yet"
         async with first.lease:
-            assert first.tally.versions.is_alone
+            assert is_alone(first)
             for group in (second, Group(connector)):
                 async with group.lease:
-                    assert not first.tally.versions.is_alone
-                    assert not group.tally.versions.is_alone
-            assert not first.tally.versions.is_alone, "a statement of theirs may still be under way"
+                    assert not is_alone(first)
+                    assert not is_alone(group)
+            assert not is_alone(first), "a statement of theirs may still be under way"
 
     asyncio.run(live())
 
