@@ -82,8 +82,8 @@ def connect_to(service: Service, *, other_than: int | None = None, pid: int | No
 class Caller:
     """An HTTP client on one connection, and so on one worker."""
 
-    def __init__(self, service: Service, sock: socket.socket) -> None:
-        self._key = service.key
+    def __init__(self, service: Service, sock: socket.socket, key: str | None = None) -> None:
+        self._key = key or service.key
         self.pid = worker_of(service, sock)
         self._connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)
         self._connection.sock = self._sock = sock
@@ -109,6 +109,6 @@ class Caller:
         self._sock.close()
 
 
-def callers(service: Service) -> list[Caller]:
+def callers(service: Service, key: str | None = None) -> list[Caller]:
     """One for each worker."""
-    return [Caller(service, connect_to(service, pid=pid)) for pid in workers(service)]
+    return [Caller(service, connect_to(service, pid=pid), key) for pid in workers(service)]

@@ -91,6 +91,26 @@ def test_the_bound_holds(connector: AdminConnector) -> None:
     assert groups[0].waited + groups[1].waited > 0, "and is held back at times"
 
 
+def test_a_group_knows_of_another_before_that_one_begins(connector: AdminConnector) -> None:
+    """So it keeps nothing of what the other one could change."""
+
+    def is_alone(group: Group) -> bool:
+        return group.tally.versions.is_alone
+
+    async def live() -> None:
+        first, second = Group(connector), Group(connector)
+        assert not is_alone(first), "nobody knows yet"
+        async with first.lease:
+            assert is_alone(first)
+            for group in (second, Group(connector)):
+                async with group.lease:
+                    assert not is_alone(first)
+                    assert not is_alone(group)
+            assert not is_alone(first), "a statement of theirs may still be under way"
+
+    asyncio.run(live())
+
+
 async def _later(seconds: float, work: Coroutine[Any, Any, None]) -> None:
     await asyncio.sleep(seconds)
     await work

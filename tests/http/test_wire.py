@@ -15,7 +15,7 @@ from websockets.sync.client import ClientConnection
 from tests.control import Organization, engine, engine_name, new_organization, wait_until
 from tests.metrics import scrape
 from tests.needs import needs
-from tests.service import Service, Sql, since
+from tests.service import Service, Sql, newer_than, since
 from tests.tunnel import Tunnel, open_websocket
 from tuplegate.data_plane.wire.sessions import WRONG_MAX
 
@@ -776,6 +776,97 @@ def test_code_has_any_number_of_names(hand: Hand, organization: Organization, or
         assert [kind for kind, _ in hand.until("Z")] == ["2", "D", "C", "Z"]
         hand.until("Z")
     assert org_sql.value("select count(*) from wire_many") == before
+
+
+def close(name: bytes) -> bytes:
+    return message(b"C", b"S" + name + b"\0")
+
+
+QUIET = b"do $$ begin perform 1; end $$"
+
+
+def test_names_of_code_that_were_closed_are_forgotten(hand: Hand, organization: Organization, org_sql: Sql) -> None:
+    """However many there were. Where too many are remembered a VACUUM runs only behind its own Parse."""
+    org_sql("create table if not exists wire_many (n int)")
+    hand.start(organization.key)
+    for number in range(300):
+        name = b"call_%d" % number
+        for sent, kinds in (
+            (parse(name, QUIET) + message(b"D", b"S" + name + b"\0") + SYNC, "1tnZ"),
+            (run_prepared(name), "2CZ" if newer_than(17) else "EZ"),
+            (close(name) + SYNC, "3Z"),
+        ):
+            hand.send(sent)
+            assert "".join(kind for kind, _ in hand.until("Z")) == kinds
+    hand.send(parse(b"v", b"vacuum wire_many") + SYNC)
+    hand.until("Z")
+    hand.send(run_prepared(b"v"))
+    assert [kind for kind, _ in hand.until("Z")] == ["2", "C", "Z"]
+
+
+@since(18)
+def test_a_driver_that_names_every_call_anew(tunnel: Tunnel, org_sql: Sql) -> None:
+    """It keeps a few of them, and closes the others; beside them it prepares a VACUUM."""
+    org_sql("create table if not exists wire_many (n int)")
+    with tunnel.connect() as connection:
+        connection.prepare_threshold, connection.prepared_max = 0, 5
+        connection.execute("create or replace procedure wire_noted(n int) language sql begin atomic select n; end")
+        for number in range(300):
+            connection.execute(f"call wire_noted(%s) /* {number} */", (number,))
+        for _ in range(3):
+            connection.execute("vacuum wire_many")
+        with connection.pipeline():
+            answers = [connection.execute("select %s::int", (number,)) for number in range(50)]
+        assert [answer.fetchone() for answer in answers] == [(number,) for number in range(50)]
+        connection.execute("drop procedure wire_noted")
+
+
+FLUSH = message(b"H", b"")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [parse(b"s", COMMITS) + SYNC, close(b"s") + parse(b"s", COMMITS) + SYNC],
+        [
+            parse(b"s", COMMITS) + SYNC,
+            close(b"s") + parse(b"s", b"select 1") + close(b"s") + parse(b"s", COMMITS) + SYNC,
+        ],
+        [parse(b"s", COMMITS) + SYNC, close(b"s") + parse(b"t", b"select 1") + FLUSH + parse(b"s", COMMITS) + SYNC],
+        [parse(b"s", COMMITS) + SYNC, close(b"s") + SYNC + parse(b"s", COMMITS) + SYNC],
+        [parse(b"s", COMMITS) + SYNC, SYNC + close(b"s") + parse(b"s", COMMITS) + SYNC],
+        [parse(b"s", COMMITS) + SYNC, run_prepared(b"no")[: -len(SYNC)] + close(b"s") + SYNC + close(b"t") + SYNC],
+        [parse(b"s", COMMITS) + SYNC, parse(b"x", b"nothing") + close(b"s") + SYNC],
+        [parse(b"s", COMMITS) + SYNC, message(b"C", b"Ps\0") + SYNC],
+        [parse(b"s", COMMITS) + SYNC, message(b"C", b"Ss\0\0") + SYNC],
+        [parse(b"s", COMMITS) + SYNC, message(b"C", b"Ss\0junk") + close(b"t") + SYNC + close(b"t") + SYNC],
+        [parse(b"s", COMMITS) + SYNC, message(b"C", b"SS\0") + close(b'"s"') + close(b" s") + SYNC],
+        [parse(b"s", COMMITS) + SYNC, parse(b"v", b"vacuum") + close(b"s") + run_prepared(b"no"), SYNC],
+        [
+            parse(b"s", COMMITS) + SYNC,
+            parse(b"x", b"nothing") + close(b"s") + parse(b"v", b"vacuum") + run_prepared(b"v"),
+        ],
+        [query("begin"), parse(b"s", COMMITS) + SYNC, close(b"s") + parse(b"s", COMMITS) + SYNC, query("rollback")],
+        [query("begin; select 1/0"), close(b"s") + SYNC, query("rollback"), parse(b"s", COMMITS) + SYNC],
+        [parse(b"s", b"select 1") + SYNC, close(b"s") + parse(b"s", COMMITS) + SYNC, parse(b"s", b"select 1") + SYNC],
+        [parse(b"s", COMMITS) + SYNC, close(b"s") + SYNC, parse(b"s", COMMITS) + SYNC, parse(b"s", b"select 1") + SYNC],
+        [parse(b"s", COMMITS) + SYNC, 4 * (close(b"t") + SYNC) + parse(b"s", b"select 1") + close(b"t") + SYNC],
+        [query("prepare s as select 1"), close(b"s") + parse(b"s", COMMITS) + SYNC, query("prepare s as select 1")],
+    ],
+)
+def test_no_close_hides_a_name_of_code(hand: Hand, organization: Organization, org_sql: Sql, sent: list[bytes]) -> None:
+    """What is prepared behind a Close stays known, and so does what a Close did not reach."""
+    org_sql("create table if not exists wire_many (n int)")
+    org_sql("truncate wire_many")
+    hand.start(organization.key)
+    for each in sent:
+        hand.send(each)
+        for _ in range(max(each.count(SYNC), 1)):
+            hand.until("Z")
+    hand.send(run_prepared(b"s"))
+    got = hand.until("Z")
+    assert any(code in got[-2][1] for code in (b"0A000", b"2D000", b"26000")), got
+    assert org_sql.value("select count(*) from wire_many") == 0
 
 
 def test_no_client_can_make_what_stands_for_a_refusal(service: Service, hand: Hand) -> None:

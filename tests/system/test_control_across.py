@@ -23,6 +23,8 @@ from tests.control import (
 from tests.external import ExternalServer
 from tests.http.test_open_transactions import Open, rows
 from tests.service import Service, Sql, new_data_dir, remove, remove_installation, start_service
+from tests.system.test_definitions_across import CASES, OFTEN, REMEMBER, find_seen
+from tests.workers import Caller, connect
 
 LIMIT = 200
 
@@ -240,3 +242,30 @@ def test_with_its_machine_an_open_transaction_is_lost(server: ExternalServer, pa
         assert opened.state["reason"] == "lost"
         assert rows(other, "select count(*) from gone") == [0]
     remove(third.data_dir)
+
+
+def test_a_change_of_definitions_is_seen_at_once(pair: list[Service]) -> None:
+    """They share no memory, so nothing is kept of what the other one could change."""
+    for case in CASES:
+        token = new_organization(pair[0]).control.token
+        here, there = [Caller(service, connect(service), token) for service in pair]
+        try:
+            assert find_seen(here, there, case) == case.seen, case.name
+        finally:
+            here.close()
+            there.close()
+
+
+def test_code_leaves_no_value_on_a_connection(pair: list[Service]) -> None:
+    """Also where another process has just stored it."""
+    token = new_organization(pair[0]).control.token
+    here, there = [Caller(service, connect(service), token) for service in pair]
+    for _ in range(OFTEN):
+        here.sql("select 1")
+    there.sql(REMEMBER)
+    here.sql("select remember()")
+    for _ in range(OFTEN):
+        [row] = here.sql("select current_setting('app.seen', true) as seen")
+        assert row["seen"] in (None, "")
+    here.close()
+    there.close()

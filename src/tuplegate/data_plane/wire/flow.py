@@ -40,6 +40,9 @@ IDLE, IN_BLOCK, FAILED = b"ITE"
 HIDDEN: Final = 0
 """Stands for a Query of the service's own, whose answer the client does not get."""
 
+OWN: Final = object()
+"""Stands for a message of the service's own."""
+
 _ENDS_MAX: Final = 1000
 """Ends of rows that a client may send before the engine asks for rows."""
 _LOOKED_AT_MAX: Final = 8 * 1024
@@ -166,8 +169,8 @@ class Parts:
 
     def __init__(self) -> None:
         self.is_exact = self.has_bound = False
-        self._unanswered: dict[int, deque[bool]] = {answer: deque() for answer in _ANSWERS.values()}
-        """For each, whether it is the service's."""
+        self._unanswered: dict[int, deque[object]] = {answer: deque() for answer in _ANSWERS.values()}
+        """For each, `OWN` where it is the service's, and else what the client's is about."""
 
     def begin(self) -> None:
         """Count from now on. Nothing is under way."""
@@ -175,12 +178,12 @@ class Parts:
         self.is_exact = True
         self.has_bound = False
 
-    def sent(self, kind: int) -> None:
-        """Note a message of the client."""
+    def sent(self, kind: int, about: object = None) -> None:
+        """Note a message of the client, and what it is `about`."""
         if not self.is_exact:
             return
         if kind in _ANSWERS:
-            self._unanswered[_ANSWERS[kind]].append(False)
+            self._unanswered[_ANSWERS[kind]].append(about)
             self.has_bound = self.has_bound or kind == BIND
         elif kind in (SYNC, QUERY, FUNCTION):
             self.is_exact = False  # what comes behind it is answered after a ReadyForQuery
@@ -188,12 +191,15 @@ class Parts:
     def sent_own(self) -> None:
         """Note the messages of one `write_run`."""
         for answer in (CLOSED, CLOSED, PARSED, BOUND):
-            self._unanswered[answer].append(True)
+            self._unanswered[answer].append(OWN)
 
-    def take(self, answer: int, *, hides: bool) -> bool:
-        """Return whether an answer is for the service. `hides`: statements of the service's own come next."""
+    def take(self, answer: int, *, hides: bool) -> object:
+        """Return what was answered: `OWN`, or what a message of the client's is about, None where that is not known.
+        `hides`: statements of the service's own come next."""
         unanswered = self._unanswered[answer]
-        return unanswered.popleft() if unanswered else hides
+        if unanswered:
+            return unanswered.popleft()
+        return OWN if hides else None
 
     def end(self) -> None:
         """Note a ReadyForQuery. Behind an error the rest was not answered."""

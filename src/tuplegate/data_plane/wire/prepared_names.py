@@ -1,15 +1,16 @@
 """Remembers which prepared statements of a client can begin more than one transaction.
 
 The engine and the service can come to think of different texts by one name: a Parse or a Close that the engine refuses
-changes nothing there, names are cut, and they are converted from the client's encoding. So nothing is inferred from an
-answer. A name that once stood for such a statement is never taken for another one's. It is remembered if it consists of
-characters that are the same in every encoding, and while there are few. From the first one on that is not, every name
-that is not known is taken for that of code. Only a Bind behind its own Parse, with nothing in between that is run, is
-certain: the engine has this text, or skips both.
+changes nothing there, names are cut, and they are converted from the client's encoding. So nothing is inferred from
+what a client sends. A name that once stood for such a statement is not taken for another one's, until the engine has
+confirmed a Close of it and no Parse of it was sent behind that Close: then nothing has the name there. It is remembered
+if it consists of characters that are the same in every encoding, and while there are few. From the first one on that is
+not, every name that is not known is taken for that of code. Only a Bind behind its own Parse, with nothing in between
+that is run, is certain: the engine has this text, or skips both.
 """
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tuplegate.data_plane.wire.messages import BIND, DESCRIBE, PARSE
@@ -24,9 +25,19 @@ _BETWEEN: Final = frozenset({PARSE, BIND, DESCRIBE, ord("H")})
 """Messages that run nothing; the last is Flush."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClosedName:
+    """A name that is to be closed. `parses` had been sent before the Close."""
+
+    name: bytes
+    parses: int
+
+
 class PreparedNames:
     def __init__(self) -> None:
-        self._many: dict[bytes, Judged] = {}
+        self._many: dict[bytes, tuple[Judged, int]] = {}
+        """How each name is treated, and how many Parses there were with the last one of it."""
+        self._parses = 0
         self._last: tuple[bytes, Judged] | None = None
         self.is_full = False
         """Some name was not remembered."""
@@ -43,13 +54,28 @@ class PreparedNames:
         """Note a Parse that the engine gets next."""
         if not name or judged.is_inert or judged.ends or not judged.is_alone:
             self.has_none_to_lose = False
+        self._parses += 1
         known = self._many.get(name)
-        if judged.has_no_bound or judged.more or known is not None:
-            if known is None and (len(self._many) >= _NAMES_MAX or not _NAME.fullmatch(name)):
-                self.is_full = True
+        if known is not None:
+            self._many[name] = _join(known[0], judged), self._parses
+        elif judged.has_no_bound or judged.more:
+            if len(self._many) < _NAMES_MAX and _NAME.fullmatch(name):
+                self._many[name] = judged, self._parses
             else:
-                self._many[name] = judged if known is None else _join(known, judged)
+                self.is_full = True
         self._last = (name, judged)
+
+    def note_close(self, message: bytes) -> ClosedName | None:
+        """Note a Close that the engine gets next; return what to `forget` once the engine has confirmed it."""
+        name = message[6:-1]
+        is_known = message[5:6] == b"S" and message[-1:] == b"\0" and name in self._many
+        return ClosedName(name, self._parses) if is_known else None
+
+    def forget(self, closed: ClosedName) -> None:
+        """Forget a name, unless it was prepared again behind the Close."""
+        known = self._many.get(closed.name)
+        if known is not None and known[1] <= closed.parses:
+            del self._many[closed.name]
 
     def find(self, name: bytes) -> Judged | None:
         """Return how a Bind of the name is to be treated; None: like any plain statement."""
@@ -58,8 +84,12 @@ class PreparedNames:
             return judged if judged.has_no_bound or judged.more else None
         if not self._many and not self.is_full:
             return None
-        known = self._many.get(name) if _NAME.fullmatch(name) else _ANY
-        return _ANY if known is None and self.is_full else known
+        if not _NAME.fullmatch(name):
+            return _ANY
+        known = self._many.get(name)
+        if known is None:
+            return _ANY if self.is_full else None
+        return known[0]
 
 
 def _join(one: Judged, other: Judged) -> Judged:

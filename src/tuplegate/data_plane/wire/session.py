@@ -16,7 +16,17 @@ from typing import Final
 from tuplegate.admission.identity import Identity
 from tuplegate.data_plane.wire.admission import WireAdmission, WireCounts
 from tuplegate.data_plane.wire.dumps import replace_question
-from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow, Parts
+from tuplegate.data_plane.wire.flow import (
+    FAILED,
+    HIDDEN,
+    IDLE,
+    IN_BLOCK,
+    OWN,
+    ClientMessages,
+    EngineMessages,
+    Flow,
+    Parts,
+)
 from tuplegate.data_plane.wire.listening import READ_ONLY, SYNCHRONOUS, UNLISTEN, Listening, Place
 from tuplegate.data_plane.wire.messages import (
     BIND,
@@ -45,7 +55,7 @@ from tuplegate.data_plane.wire.messages import (
     write_run,
 )
 from tuplegate.data_plane.wire.own_statements import LEAVE_SERIALIZABLE, OwnStatements, return_to
-from tuplegate.data_plane.wire.prepared_names import PreparedNames
+from tuplegate.data_plane.wire.prepared_names import ClosedName, PreparedNames
 from tuplegate.data_plane.wire.texts import Judged, check_reads, judge_text
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts
@@ -246,7 +256,7 @@ class WireConnection:
                 return refused + (self._end_unit(kind) if kind in (QUERY, FUNCTION) else b"")
             message = refused + message
         self._flow.sent(kind)
-        self._parts.sent(kind)
+        self._parts.sent(kind, self._names.note_close(message) if kind == CLOSE else None)
         if ends_rows:
             self._awaits_rows = False
             self._unlisten_behind(in_block=False)
@@ -577,10 +587,13 @@ class WireConnection:
     def _look(self, kind: int, message: bytes) -> bytes | None:
         """See `flow.Look`."""
         if kind in (PARSED, BOUND, CLOSED):
-            is_own = self._parts.take(kind, hides=self._flow.hides)
-            if is_own and kind == BOUND:
-                self._hides = 1
-            return b"" if is_own else None
+            answered = self._parts.take(kind, hides=self._flow.hides)
+            if answered is OWN:
+                self._hides = 1 if kind == BOUND else self._hides
+                return b""
+            if isinstance(answered, ClosedName):
+                self._names.forget(answered)
+            return None
         if self._flow.hides:
             return self._look_at_own(kind, message)
         if kind == READY:

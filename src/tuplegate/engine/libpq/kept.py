@@ -48,15 +48,16 @@ def is_lasting(sql: str) -> bool:
 class KeptStatement:
     """A statement that is prepared on one connection, and the encoder of its last rows.
 
-    It is prepared anew when its time is over, when it has no `runs` left, and after `changes`: the engine does not see
-    all that can change what a literal means.
+    It is prepared anew when its time is over, when it has no `runs` left, and when the definitions have another
+    `version`: the engine does not see all that can change what a literal means, and never infers a parameter's type
+    again.
 
     As long as it is prepared its rows keep their columns: where those would change the engine refuses to run it.
     """
 
-    def __init__(self, reading: Reading, now: float, changes: int, verdict: Verdict) -> None:
+    def __init__(self, reading: Reading, now: float, version: int, verdict: Verdict) -> None:
         self.reading = reading
-        self.changes = changes
+        self.version = version
         self.verdict = verdict
         self.runs = verdict.runs
         self.name = b"tuplegate_%d" % next(_numbers)
@@ -99,17 +100,18 @@ class OftenSeen:
             self._noisy.clear()
         self._noisy.add(hash(key))
 
-    def recall(self, key: Key, now: float, changes: int) -> Verdict | None:
-        """None where there is none, or not any more: it is then looked for when the text has come often again."""
+    def recall(self, key: Key, now: float, version: int) -> Verdict | None:
+        """Return the verdict, or None if there is none or it is stale. A stale one is asked for again once the text has
+        come often again."""
         found = self._verdicts.get(key)
-        if found is not None and (found.until <= now or found.changes != changes):
+        if found is not None and (found.until <= now or found.version != version):
             del self._verdicts[key]
             self._seen.pop(hash(key), None)
             return None
         return found
 
-    def note_verdict(self, key: Key, verdict: Verdict, now: float, changes: int) -> None:
-        verdict.until, verdict.changes = now + _PLANNED_S, changes
+    def note_verdict(self, key: Key, verdict: Verdict, now: float, version: int) -> None:
+        verdict.until, verdict.version = now + _PLANNED_S, version
         if len(self._verdicts) >= _TEXTS_MAX:
             self._verdicts.clear()
         self._verdicts[key] = verdict

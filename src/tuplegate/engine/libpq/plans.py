@@ -67,12 +67,12 @@ class Column:
 
 class Verdict:
     """How often a prepared statement may run before it is prepared anew; 0 means never. `uuids` are the parameters,
-    counted from 0, that must look like one. It holds `until` then, and after so many `changes`."""
+    counted from 0, that must look like one. It holds `until` then, for definitions with this `version`."""
 
     def __init__(self, runs: int, uuids: tuple[int, ...] = ()) -> None:
         self.runs = runs
         self.uuids = uuids
-        self.changes = 0
+        self.version = 0
         self.until = 0.0
 
     def takes(self, values: list[bytes | None]) -> bool:

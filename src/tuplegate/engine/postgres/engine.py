@@ -128,6 +128,7 @@ class PostgresEngine:
     async def start(self, stack: AsyncExitStack) -> None:
         """Begin everything that goes on beside requests; `stack` ends it, in the opposite order."""
         settings, tally = self._settings, self._settings.tally
+        tally.versions.take_over(settings.worker)
         if tally.shared:
             allowance = _BEGUN_PER_REQUEST * settings.connections_max * tally.workers
             await stack.enter_async_context(Lease(self._connector, tally, self._guard.slots, allowance))

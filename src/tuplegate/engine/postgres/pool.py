@@ -99,6 +99,7 @@ class Pool(EndingPool):
     def must_inspect(self, plain: bool, now: float) -> bool:
         """Return whether the connection must be inspected after this statement, not only discarded."""
         state = self.state
+        state.refresh()
         return not plain or state.has_lasting_code or now - state.code_checked_at > self._server.code_check_s
 
     def give_back(self, member: Member, left: Leftovers) -> None:
@@ -117,7 +118,8 @@ class Pool(EndingPool):
             pass
 
     def _give_back(self, member: Member, left: Leftovers) -> None:
-        if left is _ANYTHING or self.state.has_code or len(member.kept) > KEPT_MAX:
+        state = self.state
+        if left is _ANYTHING or state.has_code or not state.may_keep or len(member.kept) > KEPT_MAX:
             member.discard()
         elif left is _SEQUENCES:
             member.reset = DISCARD_SEQUENCES
@@ -222,13 +224,12 @@ class Pool(EndingPool):
             told = results[1]
             lasting, any_code, self._role_has_settings = (told.get_value(0, column) == b"t" for column in range(3))
             self.state.answer(asked, has_code=any_code, has_lasting_code=lasting, now=now)
-        self._forget_types(asked, now)
+        self._forget_types(now)
         return results[0].get_value(0, 0)
 
-    def _forget_types(self, asked: int, now: float) -> None:
-        """Forget the types: what ran before the inspection may have changed them, by its text or through code."""
-        if asked != self.state.forgotten_after or now - self.encoders.forgotten_at > _TYPES_FRESH_S:
-            self.state.forgotten_after = asked
+    def _forget_types(self, now: float) -> None:
+        """Forget the types: what ran before the inspection may have changed them through code."""
+        if now - self.encoders.forgotten_at > _TYPES_FRESH_S:
             self.encoders.forgotten_at = now
             self.encoders.forget()
 

@@ -27,6 +27,7 @@ from tuplegate.engine.postgres.replication.positions import ask_after_commit
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.safety.commit_room import ready_to_commit
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
+from tuplegate.engine.postgres.safety.definitions import Definitions
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
 from tuplegate.engine.postgres.safety.stubborn import STUCK_MAX, Stubborn
 from tuplegate.engine.postgres.tenancy.roles import forget_settings
@@ -179,8 +180,7 @@ class Pools:
 
     def note_change(self, database: str) -> None:
         """Note that something was committed there past the pools, which can have made code."""
-        if database in self.states:
-            self.states[database].note_change()
+        self._find_definitions(database).note_change()
 
     async def close(self) -> None:
         for pool in self.all():
@@ -201,12 +201,17 @@ class Pools:
         state = self.states.get(target.database)
         if state is None:
             ready = ready_to_commit(self._settings.process_bytes_max)
-            state = self.states[target.database] = DatabaseState(TypeRegistry(self._built_in), ready)
+            definitions = self._find_definitions(target.database)
+            state = self.states[target.database] = DatabaseState(TypeRegistry(self._built_in), ready, definitions)
         pool = pools[target.database] = Pool(self._server, login, state)
         pool.state.full_at = self._sizes.find_full_at(target.database)
         if target.database in self._paused:
             pool.suspend()
         return pool
+
+    def _find_definitions(self, database: str) -> Definitions:
+        settings = self._settings
+        return Definitions(settings.tally.versions, settings.worker, database, are_replayed=settings.is_replica)
 
     async def _waits_for_standby(self, process: int) -> bool:
         try:

@@ -118,7 +118,7 @@ class Execution(RepeatableRun[port.Result]):
         started = perf_counter_ns()
         had_code = state.has_code
         # What is prepared could be seen by code.
-        keeps = not had_code and not self.as_sent
+        keeps = state.may_keep and not had_code and not self.as_sent
         template = find_template(statement.sql, statement.keyword) if keeps and not statement.params else None
         key: Key | None = None
         if template is not None:

@@ -41,7 +41,7 @@ def read_statement(statement: port.Statement, template: Template | None) -> Read
 
 def drop_stale(member: Member, state: DatabaseState, key: Key, kept: KeptStatement, now: float) -> list[Command]:
     """Forget what must be prepared anew; return the command for that, if it must."""
-    if kept.runs and kept.until > now and kept.changes == state.changes:
+    if kept.runs and kept.until > now and kept.version == state.version:
         return []
     del member.kept[key]
     return [Command(b"DEALLOCATE " + kept.name, begins=False)]
@@ -58,19 +58,19 @@ def prepare(
 ) -> KeptStatement | Form | None:
     """Note a statement that is to be prepared. Return a form where its columns must be judged first, and None where it
     does not come often, or is not known to mean the same later."""
-    often, changes = state.often_seen, state.changes
+    often, version = state.often_seen, state.version
     if not often.note(key) or not is_lasting(key[0]):
         return None
-    verdict = often.recall(key, now, changes) if template is not None or statement.params else _NO_PARAMETERS
+    verdict = often.recall(key, now, version) if template is not None or statement.params else _NO_PARAMETERS
     if verdict is None:
         form = find_form(key[0], statement.keyword)
         if form is not None:
             return form
         verdict = Verdict(CUSTOM_PLANS)
-        often.note_verdict(key, verdict, now, changes)
+        often.note_verdict(key, verdict, now, version)
     if not verdict.runs:
         return None
-    kept = member.kept[key] = KeptStatement(reading, now, changes, verdict)
+    kept = member.kept[key] = KeptStatement(reading, now, version, verdict)
     return kept
 
 
@@ -95,7 +95,7 @@ def prepares(command: Command) -> bool:
 
 async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *, is_template: bool) -> None:
     """Ask what the columns are, once the statement is through; another time, where the engine does not say."""
-    changes = pool.state.changes
+    version = pool.state.version
     try:
         results = await member.run(ask_for_columns(form))
         check(results)
@@ -106,7 +106,7 @@ async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *,
         raise
     columns = read_columns(results[-1])
     verdict = judge_template(form, key[1], columns) if is_template else judge_text(form, columns)
-    pool.state.often_seen.note_verdict(key, verdict, now, changes)
+    pool.state.often_seen.note_verdict(key, verdict, now, version)
 
 
 class Preparing:
@@ -159,7 +159,7 @@ class Preparing:
         commands: list[Command] = []
         kept = self._find_fresh(key, commands)
         if kept is None:
-            kept = self._member.kept[key] = KeptStatement(_READ, self._now, self._pool.state.changes, _NO_PARAMETERS)
+            kept = self._member.kept[key] = KeptStatement(_READ, self._now, self._pool.state.version, _NO_PARAMETERS)
             self._name(key, kept, commands)
         return [*commands, Command(b"", command.params, name=kept.name, begins=command.begins)]
 

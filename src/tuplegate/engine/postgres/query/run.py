@@ -68,6 +68,7 @@ class Run:
     def begin(self, member: Member) -> None:
         """Begin on a connection, whatever became of an earlier attempt."""
         self.member = member
+        self.pool.state.refresh()
         self.begun = member.meter.begun
         self.access = self.target.access
         self.ended = None

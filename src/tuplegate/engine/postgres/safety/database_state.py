@@ -15,6 +15,7 @@ from tuplegate.engine.libpq.kept import OftenSeen
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.turns import Turns
 from tuplegate.engine.libpq.types import TypeRegistry
+from tuplegate.engine.postgres.safety.definitions import Definitions
 
 # Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
 _INNOCENT_EXTENSIONS: Final = (
@@ -129,10 +130,11 @@ class DatabaseState:
     """The state of one database.
 
     `is_crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than
-    so many bytes, which is all that it may have.
+    so many bytes, which is all that it may have. `version` is that of the definitions when `refresh` looked
+    last, which comes before any use of what is known here.
     """
 
-    def __init__(self, types: TypeRegistry, ready_to_commit: Command) -> None:
+    def __init__(self, types: TypeRegistry, ready_to_commit: Command, definitions: Definitions) -> None:
         self.ready_to_commit = ready_to_commit
         """Comes right before a COMMIT that may follow code of the tenant's."""
         self.encoders = EncoderCache(types)
@@ -146,41 +148,55 @@ class DatabaseState:
         self.refusals = 0
         """Requests that were refused because it was found to be full."""
         self.turns = Turns()
-        self.forgotten_after = 0
-        """So many changes had there been when what is known of types was forgotten last."""
-        self.changes = 0
-        """Statements that were run so far which can make code, or change what a name means."""
-        self._answered_after = -1
-        self._in_doubt = 0
+        self._definitions = definitions
+        self.may_keep = definitions.are_known
+        """What is known of definitions may be used for as long as the version is the same."""
+        self._current = definitions.current
+        self.version = definitions.version
+        self._answered_at: int | None = None
+        """The version that the last answer holds for."""
 
-    def note_change(self) -> None:
-        """Note that a statement was run that can make code: the engine must be asked again."""
+    def refresh(self) -> None:
+        """Forget what was known before the last change, whichever worker has made it."""
+        if self._current[0] != self.version:
+            self.version = self._current[0]
+            self.may_keep = self._definitions.are_known
+            self._distrust()
+            self.encoders.forget()
+
+    def _distrust(self) -> None:
         self.has_code = True
         self.has_lasting_code = True
-        self.changes += 1
+
+    def note_change(self) -> None:
+        """Note that a statement was run that can make code, or change what a name means."""
+        self._definitions.note_change()
+        self._distrust()
 
     def begin_doubt(self) -> None:
-        """Note that a statement begins that can make code, or was given up and may still commit: no answer counts until
-        `end_doubt`. Others see what it makes as soon as the engine has committed it, before we hear of that."""
-        self._in_doubt += 1
-        self.note_change()
+        """Note that such a statement begins, or was given up and may still commit: no answer counts until `end_doubt`.
+        Others see what it makes as soon as the engine has committed it, before we hear of that."""
+        self._definitions.begin_doubt()
+        self._distrust()
 
     def end_doubt(self) -> None:
         """Note that the statement has ended: what it has done can be asked for."""
-        self._in_doubt -= 1
-        self.note_change()
+        self._definitions.end_doubt()
+        self._distrust()
 
     def must_ask(self, oldest: float) -> bool:
         """Return whether the last answer is from before a change, or from before `oldest` on the loop's clock."""
-        return self._answered_after != self.changes or self.code_checked_at < oldest
+        return self._answered_at != self._definitions.version or self.code_checked_at < oldest
 
     def ask(self) -> int:
         """To be called before the engine is asked whether there is code; the answer counts only with what it gives."""
-        return self.changes
+        return self._definitions.version
 
     def answer(self, asked: int, *, has_code: bool, has_lasting_code: bool, now: float) -> None:
-        if asked == self.changes and not self._in_doubt:
+        self.refresh()
+        if asked == self.version and not self._definitions.is_in_doubt:
             self.has_code = has_code or has_lasting_code
             self.has_lasting_code = has_lasting_code
             self.code_checked_at = now
-            self._answered_after = asked
+            self._answered_at = asked
+            self.may_keep = self._definitions.are_known

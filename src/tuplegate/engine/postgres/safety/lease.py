@@ -8,6 +8,9 @@ asked within that time knows a bound of everything that has begun: docs/decision
 
 A group may begin nothing once it was silent for `_LEASE_S`; so after that time the others stop to reckon with it.
 
+A group that sees another one tells its workers (`definitions.py`) before it publishes a ceiling that lets the other
+one begin.
+
 One worker of each group does this, whichever has the lock of the tally; the next one takes over when it dies. What it
 finds out is in the tally, for all of them.
 """
@@ -29,6 +32,7 @@ from tuplegate.engine.postgres.safety.tally import (
     LEASE_UNTIL,
     OTHERS_CEILING,
     OTHERS_FLOOR,
+    OTHERS_UNTIL,
     OWN_CEILING,
     SEAL_UNTIL,
     VIEW_UNTIL,
@@ -47,6 +51,9 @@ _START_S = 15.0
 _RETRY_S = 0.25
 _TAKE_OVER_S = 0.25
 """How often a worker looks whether the one that published is gone: well before the others stop reckoning with it."""
+
+_LINGER_S = 60.0
+"""How long a group that is silent may still end statements that it has begun: they are cancelled well before."""
 
 _SHARE_OF_OTHERS = 0.25
 """Of the pool: what all other groups together may begin unseen."""
@@ -228,7 +235,10 @@ class Publisher:
         self._published.append(_Published(ceiling, time.monotonic() + _SETTLE_S, sent_at + _LEASE_S))
         rows = read_text_rows(results[-1])
         self._others.update([(str(r[1]), int(str(r[2])), int(str(r[3])), r[4] == "t") for r in rows if r[1]])
-        numbers = self._tally.numbers
+        numbers, now = self._tally.numbers, time.monotonic()
+        if self._others.count:
+            numbers[OTHERS_UNTIL] = int((now + _LINGER_S) * 1e9)
+        self._tally.versions.note_others(are_there=numbers[OTHERS_UNTIL] > now * 1e9)
         # In this order: who reads the time first has a ceiling that belongs to it, or a higher one.
         numbers[OTHERS_CEILING] = self._others.ceiling
         numbers[OTHERS_FLOOR] = self._others.floor

@@ -1,4 +1,5 @@
-"""Numbers that all workers of one service process group see: how many transactions each has begun, and their shares.
+"""Numbers that all workers of one service process group see: how many transactions each has begun, and their shares;
+and the versions of databases' definitions (`definitions.py`).
 
 Shared memory, made by the supervisor before it forks. Every number has one writer at a time and is aligned, so a reader
 sees an old value or a new one and no lock is needed. A worker that is started again goes on with its predecessor's
@@ -9,6 +10,8 @@ import mmap
 import os
 import secrets
 import tempfile
+
+from tuplegate.engine.postgres.safety.definitions import Versions
 
 NEVER = 2**63 - 1
 """A time, or a number, that is not reached."""
@@ -25,7 +28,9 @@ OWN_CEILING = 3
 LEASE_UNTIL = 4
 SEAL_UNTIL = 5
 """What `VIEW_UNTIL` is by the engine's clock, in microseconds since 1970."""
-_COUNTS = 6
+OTHERS_UNTIL = 6
+"""Until then another group may still end statements that it has begun."""
+_COUNTS = 7
 
 
 class Tally:
@@ -42,6 +47,7 @@ class Tally:
         os.unlink(name)
         self.numbers = memoryview(mmap.mmap(-1, 8 * (_COUNTS + workers))).cast("Q")
         self.counts = self.numbers[_COUNTS:]
+        self.versions = Versions(workers, is_alone=not shared)
         if not shared:
             for place in (VIEW_UNTIL, OWN_CEILING, LEASE_UNTIL):
                 self.numbers[place] = NEVER

@@ -84,16 +84,18 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
     async def _run_block(self, *, numbered: bool) -> int | None:
         """Run the statements. Return the engine's number for the transaction, or None if it has written nothing.
         `numbered`: it gets one all the same."""
-        has_code = self.pool.state.has_code
+        state = self.pool.state
+        has_code = state.has_code
         if has_code or not self.is_plain:
             self.member.hide_kept()
         self._reset = self.pool.freshen_ahead(self.member)
-        full_at = None if self.is_read_only else self.pool.state.full_at
+        full_at = None if self.is_read_only else state.full_at
         size_check = None if full_at is None else await self._make_size_check(full_at)
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
         budget = Budget(self.bounds.bytes_max)
         length = sum(len(statement.sql) for statement in self.statements)
-        if self.is_plain and not has_code and not self._as_sent and length <= PREPARED_LENGTH_MAX:
+        keeps = state.may_keep and not has_code and not self._as_sent
+        if self.is_plain and keeps and length <= PREPARED_LENGTH_MAX:
             self._preparing = Preparing(self.pool, self.member, asyncio.get_running_loop().time())
         waiting: list[Command] = begin(access, on_replica=self.target.on_replica)
         if self.is_plain:
@@ -124,7 +126,7 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
         waiting += self._put_own(CHECK_NOW)
         owners += [None] * (len(waiting) - len(owners))
         if not self.is_read_only and (has_code or not self.is_plain):
-            waiting.append(self.pool.state.ready_to_commit)
+            waiting.append(state.ready_to_commit)
             owners.append(None)
         # A notification is something to commit, though the engine gives it no number before.
         numbered = numbered or any("notify" in statement.sql.lower() for statement in self.statements)

@@ -214,6 +214,7 @@ class OpenStatements(TransactionRun):
         assert not self.is_busy, "one at a time"
         self.is_busy = True
         self._started += 1
+        self.pool.state.refresh()
         self.bounds = bounds
         self.deadline = asyncio.get_running_loop().time() + bounds.timeout_ms / 1000
 
@@ -313,7 +314,8 @@ class OpenStatements(TransactionRun):
 
     def _find_preparing(self) -> Preparing | None:
         """Return what prepares statements here, if they may be: others than plain ones could see it."""
-        if self._is_unsure or not self.is_plain or self.pool.state.has_code:
+        state = self.pool.state
+        if self._is_unsure or not self.is_plain or state.has_code or not state.may_keep:
             return None
         if self._preparing is None:
             self._preparing = Preparing(self.pool, self.member, asyncio.get_running_loop().time())
