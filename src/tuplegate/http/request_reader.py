@@ -1,7 +1,7 @@
 """Reads requests: bytes in, events out. It calls nobody, and knows nothing of connections.
 
-After `feed`, `next` returns one event after the other: a Head, pieces of its body, END, and then the next Head; or None
-when more bytes are needed. Bytes that are no request raise an error, and nothing can be read after them.
+From the bytes of a Buffer, `next` returns one event after the other: a Head, pieces of its body, END, and then the next
+Head; or None when more bytes are needed. Bytes that are no request raise an error, and nothing can be read after them.
 """
 
 from typing import Final
@@ -25,31 +25,15 @@ Event = Head | bytes | End
 
 
 class RequestReader:
-    def __init__(self, heads: HeadCache) -> None:
+    def __init__(self, heads: HeadCache, unread: Buffer) -> None:
         self._heads = heads
-        self._buffer = Buffer()
+        self._buffer = unread
         self._body: Body | None = None
         self._refused = ""
         """The message of the first error."""
         self._searched = 0
         """Bytes of the current head that were searched for its end in vain."""
         self._empty_lines = 0
-
-    def feed(self, data: bytes) -> None:
-        self._buffer.feed(data)
-
-    def forget(self) -> None:
-        """Drop what has arrived and was not read."""
-        self._buffer = Buffer()
-
-    def take_rest(self) -> bytes:
-        """Return what has arrived behind the current request; nothing is read here any more."""
-        return self._buffer.take(self._buffer.size)
-
-    @property
-    def unread(self) -> int:
-        """How many bytes have arrived and were not returned yet."""
-        return self._buffer.size
 
     @property
     def has_whole_body(self) -> bool:
@@ -64,7 +48,7 @@ class RequestReader:
             return self._next()
         except ServiceError as exc:
             self._refused = exc.body.message
-            self.forget()
+            self._buffer.clear()
             raise
 
     def _next(self) -> Event | None:
@@ -86,6 +70,8 @@ class RequestReader:
     def _read_head(self) -> Head | None:
         buffer = self._buffer
         data = buffer.data
+        if buffer.at == len(data):
+            return None
         while self._searched == 0 and data.startswith(b"\r\n", buffer.at):
             if self._empty_lines == _EMPTY_LINES_MAX:
                 raise malformed(f"there are more than {_EMPTY_LINES_MAX} empty lines in front of it")
