@@ -18,6 +18,7 @@ from tuplegate.access.quotas import Tier, find_tier, read_tiers
 from tuplegate.admission.about import AboutRoutes
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import IdentityCache
+from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.admission.metrics import Metrics
 from tuplegate.admission.paths import gather_paths
 from tuplegate.admission.plane import OtherPlane, Plane, Route, RouteTable
@@ -140,6 +141,7 @@ class _Services:
     traces: Traces | None
     held: OpenTransactions
     wires: WireSessions | None
+    long_answers: LongAnswers
 
 
 def run(given: WorkerInput) -> None:
@@ -221,7 +223,8 @@ def _make_services(
     handover = Handover(own, paths, catalog.nodes.find, installation.secret)
     seats = WorkerSeats(given.memory.wire_connections, given.number)
     wires = WireSessions(given.number, seats, settings.wire_idle_s) if settings.wire else None
-    holders: list[TokenHolders] = [holdings] if wires is None else [holdings, wires]
+    long_answers = LongAnswers()
+    holders: list[TokenHolders] = [long_answers, holdings, *([] if wires is None else [wires])]
     metrics.parts += [holdings] if wires is None else [holdings, wires]
     return _Services(
         installation,
@@ -240,6 +243,7 @@ def _make_services(
         Traces(settings.traces_endpoint) if settings.traces_endpoint else None,
         OpenTransactions(holdings, handover),
         wires,
+        long_answers,
     )
 
 
@@ -278,7 +282,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     settings, engine, metrics, identities = given.settings, services.engine, services.metrics, services.identities
     catalog, databases, lifecycle = services.catalog, services.databases, services.lifecycle
     memory, traces = services.memory, services.traces
-    streams = StreamWriter(engine, settings.heartbeat_s)
+    streams = StreamWriter(engine, settings.heartbeat_s, services.long_answers)
     metrics.parts.append(streams)
     known = {name: str(origin) for name, origin in given.addresses.items() if not origin.is_everywhere}
     data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
@@ -305,6 +309,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             settings,
             services.tiers,
             metrics,
+            services.long_answers,
             given.addresses.get("control"),
         )
     )

@@ -25,6 +25,7 @@ from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
 from tuplegate.http.exchange import ClientGone, Exchange
+from tuplegate.http.framing import Buffer
 from tuplegate.http.message import Head
 from tuplegate.http.short_frames import measure_frame, read_frame, write_frame
 from tuplegate.http.upgraded import Handed, UpgradedConnection
@@ -38,10 +39,11 @@ _SILENT.setLevel(logging.CRITICAL)
 
 _FRAGMENTS_MAX: Final = 1024
 """Frames of one message. Empty ones would go on for ever otherwise."""
-_STEP: Final = 4 * 1024
-_STEPS_MAX: Final = 16
+_STEP: Final = 1024
+_STEPS_MAX: Final = 64
 _FRAMES_MAX: Final = 128
-"""What is read in one turn: pieces of that size, until so many frames have come."""
+"""What is read in one turn: pieces of that size, until so many frames have come. A piece of the smallest frames takes
+about a millisecond."""
 _QUEUE_MAX: Final = 64 * 1024
 """Bytes that may wait to be taken before nothing more is read."""
 _END_S: Final = 2.0
@@ -141,13 +143,15 @@ class Frames:
     def _look_at_state(self) -> None:
         self.is_over = self._protocol.state is not State.OPEN
 
-    def feed(self, data: bytes) -> tuple[list[bytes], int]:
-        """Return the payloads that are whole now, and how many frames have come."""
+    def read_some(self, unread: Buffer) -> tuple[list[bytes], int]:
+        """Take a piece of the bytes. Return the payloads that are whole now, and how many frames have come."""
         protocol = self._protocol
-        if self._fragments == 0 and self._inside == 0 and not self.is_over:
-            payload = read_frame(data, masked=True)
+        if unread.at == 0 and self._fragments == 0 and self._inside == 0 and not self.is_over:
+            payload = read_frame(unread.data, masked=True)
             if payload is not None and len(payload) <= self._short_max:
+                unread.clear()
                 return [payload], 1
+        data = unread.take(_STEP)
         protocol.receive_data(data)
         self._look_at_state()
         payloads: list[bytes] = []
@@ -304,7 +308,7 @@ class WebSocketConnection(UpgradedConnection):
         steps = frames = 0
         while unread.size and not self.is_full and steps < _STEPS_MAX and frames < _FRAMES_MAX:
             was_over = self._frames.is_over
-            payloads, count = self._frames.feed(unread.take(_STEP))
+            payloads, count = self._frames.read_some(unread)
             steps += 1
             frames += count
             if payloads and not was_over:
