@@ -522,12 +522,13 @@ def test_it_ends_with_its_key(service: Service, watch: Watch, accept: str, is_re
     if is_inside:
         with service.client(key) as client:
             route = f"/v1/transaction/{client.post('/v1/transaction/begin', json={}).json()['transaction_id']}/query"
-    with Stream(replace(service, key=key), ENDLESS, accept=accept, route=route, receive_buffer=4096) as stream:
+    sql = "select i, pg_sleep(0.02) from generate_series(1, 1000) i" if is_read else ENDLESS
+    with Stream(replace(service, key=key), sql, accept=accept, route=route, receive_buffer=4096) as stream:
         assert next(stream.events()).kind == "columns"
         if is_read:
             revoke(service, key)
         else:
-            watch.settle("state <> 'active' and wait_event = 'ClientRead' or wait_event = 'ClientWrite'")
+            watch.settle("state = 'idle in transaction'")
             revoke(service, key)
             watch.until(lambda: watch.busy == 0)
         last = stream.rest()[-1]

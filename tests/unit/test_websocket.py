@@ -20,12 +20,11 @@ from tests.websocket import ACCEPT, frame, upgrade
 from tuplegate.admission.paths import gather_paths
 from tuplegate.alias.plane import Alias
 from tuplegate.http.connection import HttpBounds
-from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.forwarding.upstream import UpstreamAddress
 from tuplegate.http.memory import Memory
-from tuplegate.http.origins import Origin
+from tuplegate.http.origins import Origin, PageOrigins
 from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.server import HttpServer
 from tuplegate.http.tls import TlsContext
@@ -37,6 +36,7 @@ LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 BOUNDS = WebSocketBounds(frame_bytes_max=2**20, message_bytes_max=2 * 2**20)
 HTTP_BOUNDS = HttpBounds(1000, 60.0, 60.0, 60.0, 60.0)
 PAGE = "https://app.example"
+OWN = Origin("https", "db.example", 443)
 
 
 @pytest.fixture(params=LOOPS)
@@ -162,16 +162,17 @@ async def serving(
     tls: TlsContext | None = None,
     rota: Rota | None = None,
 ) -> AsyncIterator[Stage]:
+    pages = PageOrigins([OWN], frozenset({PAGE}))
+
     async def handle(exchange: Exchange) -> None:
         try:
-            headers = check_upgrade(exchange)
+            headers = check_upgrade(exchange, pages)
         except ServiceError as error:
             respond_error(exchange, error)
             return
         exchange.switch_protocols(headers, lambda handed: WebSocketConnection(handed, bounds, serve))
 
-    cors = CorsPolicy(frozenset({PAGE}))
-    server = HttpServer(handle, HTTP_BOUNDS, memory or Memory(2**26), tls=tls, cors=cors, rota=rota)
+    server = HttpServer(handle, HTTP_BOUNDS, memory or Memory(2**26), tls=tls, rota=rota)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         await server.start(listening)
         stage = Stage(server, listening.getsockname(), tls is not None)
@@ -209,7 +210,10 @@ def test_the_example_of_the_rfc_is_answered_as_there() -> None:
         (upgrade(origin="https://stranger.example"), 403, b"cors_origins"),
         (upgrade(origin="null"), 403, b"cors_origins"),
         (upgrade(origin=PAGE), 101, b""),
-        (upgrade(origin="http://a"), 101, b""),
+        (upgrade(origin="http://a"), 403, b"cors_origins"),
+        (upgrade(origin="http://rebound.example", host="rebound.example"), 403, b"cors_origins"),
+        (upgrade(origin=str(OWN)), 101, b""),
+        (upgrade(origin="http://db.example"), 403, b"cors_origins"),
     ],
 )
 def test_a_request_for_a_websocket(request_: bytes, status: int, says: bytes) -> None:
@@ -560,7 +564,7 @@ async def fronting(stage: Stage, tls: TlsContext | None) -> AsyncIterator[Stage]
     host, port = stage.address
     trusting = None if tls is None else _trust_all
     origin = Origin("http" if tls is None else "https", host, port)
-    alias = Alias(UpstreamAddress(origin, trusting, 20.0), None, gather_paths(()), b"")
+    alias = Alias(UpstreamAddress(origin, trusting, 20.0), None, gather_paths(()), b"", PageOrigins([OWN]))
     server = HttpServer(alias.handle, HTTP_BOUNDS, Memory(2**26), tls=tls)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         await server.start(listening)
@@ -610,7 +614,8 @@ def test_the_alias_passes_a_refusal_on_and_keeps_pages_out() -> None:
             for request, status in (
                 (upgrade("/v2", sec_websocket_version="8"), 426),
                 (upgrade("/v2", origin=PAGE), 403),
-                (upgrade("/v2", origin="http://a"), 101),
+                (upgrade("/v2", origin="http://a"), 403),
+                (upgrade("/v2", origin=str(OWN)), 101),
             ):
                 got, _ = await (await front.connect()).begin(request)
                 assert got == status

@@ -23,7 +23,7 @@ from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.intake import Intake
 from tuplegate.http.memory import Holding, Memory, stranger_at
-from tuplegate.http.message import Head, HeadCache
+from tuplegate.http.message import Head, HeadCache, HeadLimits
 from tuplegate.http.request_reader import END, RequestReader
 from tuplegate.http.rota import Rota
 from tuplegate.http.stalls import ClientProgress, cut_off
@@ -70,6 +70,7 @@ class SharedState:
         memory: Memory,
         rota: Rota,
         cors: CorsPolicy | None,
+        limits: HeadLimits,
         *,
         with_tls: bool,
     ) -> None:
@@ -78,7 +79,7 @@ class SharedState:
         self.memory = memory
         self.rota = rota
         self.cors = cors
-        self.heads = HeadCache()
+        self.heads = HeadCache(limits)
         self.ids = RequestIds()
         self.common = CommonHeaders(with_tls=with_tls)
         self.connections: dict[HttpConnection, None] = {}

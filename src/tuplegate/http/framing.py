@@ -158,7 +158,7 @@ class ChunkedBody(Body):
         self._trailers += len(line) + 2
         if self._trailers > _TRAILER_BYTES_MAX:
             raise malformed(f"the headers behind its body are over {_TRAILER_BYTES_MAX} bytes")
-        if not _FRAMING.isdisjoint(read_fields([line])):
+        if not _FRAMING.isdisjoint(read_fields([line], 1)):
             raise malformed("a header behind its body says how long it is")
         return True
 

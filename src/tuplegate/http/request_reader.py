@@ -7,7 +7,7 @@ Head; or None when more bytes are needed. Bytes that are no request raise an err
 from typing import Final
 
 from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
-from tuplegate.http.message import BLANK_LINE, CHUNKED, HEAD_BYTES_MAX, REQUEST_LINE, Head, HeadCache, malformed
+from tuplegate.http.message import BLANK_LINE, CHUNKED, REQUEST_LINE, Head, HeadCache, malformed
 from tuplegate.protocol.errors import ServiceError
 
 _EMPTY_LINES_MAX: Final = 4
@@ -27,6 +27,7 @@ Event = Head | bytes | End
 class RequestReader:
     def __init__(self, heads: HeadCache, unread: Buffer) -> None:
         self._heads = heads
+        self._bytes_max = heads.limits.bytes_max
         self._buffer = unread
         self._body: Body | None = None
         self._refused = ""
@@ -78,7 +79,7 @@ class RequestReader:
             self._empty_lines += 1
             buffer.at += 2  # RFC 9112 §2.2: a few are ignored
         at = buffer.at
-        end = data.find(BLANK_LINE, at + self._searched, at + HEAD_BYTES_MAX)
+        end = data.find(BLANK_LINE, at + self._searched, at + self._bytes_max)
         if end < 0:
             self._look_at_part()
             return None
@@ -92,8 +93,8 @@ class RequestReader:
         size = buffer.size
         if size == 0 or buffer.data[buffer.at :] == b"\r":
             return
-        if size >= HEAD_BYTES_MAX:
-            raise malformed(f"its headers are over {HEAD_BYTES_MAX} bytes")
+        if size >= self._bytes_max:
+            raise malformed(f"its headers are over {self._bytes_max} bytes")
         start = buffer.at + max(0, self._searched - 1)
         line_end = buffer.data.find(b"\n", start)
         while line_end >= 0:

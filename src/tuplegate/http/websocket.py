@@ -27,6 +27,7 @@ from websockets.utils import accept_key
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.framing import Buffer
 from tuplegate.http.message import Head
+from tuplegate.http.origins import PageOrigins
 from tuplegate.http.short_frames import measure_frame, read_frame, write_frame
 from tuplegate.http.upgraded import Handed, UpgradedConnection
 from tuplegate.protocol.errors import ServiceError
@@ -72,7 +73,7 @@ def asks_for_websocket(head: Head) -> bool:
     return b"upgrade" in options and head.headers.get(b"upgrade", b"").strip().lower() == b"websocket"
 
 
-def check_upgrade(exchange: Exchange) -> bytes:
+def check_upgrade(exchange: Exchange, pages: PageOrigins) -> bytes:
     """Return the headers of the answer that opens a WebSocket. Raises what is wrong with the request."""
     head = exchange.head
     if not (head.method == "GET" and asks_for_websocket(head)):
@@ -82,7 +83,7 @@ def check_upgrade(exchange: Exchange) -> bytes:
         raise _upgrade_required(f"the version of WebSocket is 13, not {version[:20].decode('latin-1')!r}")
     if head.length != 0:
         raise ServiceError("malformed_request", "a request for a WebSocket has no body")
-    check_origin(exchange)
+    check_origin(exchange, pages)
     key = head.headers.get(b"sec-websocket-key", b"")
     try:
         is_good = len(base64.b64decode(key, validate=True)) == 16
@@ -94,18 +95,15 @@ def check_upgrade(exchange: Exchange) -> bytes:
     return b"upgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: %b\r\n" % accept
 
 
-def check_origin(exchange: Exchange) -> None:
-    """Raise forbidden for a page whose origin is neither allowed nor the service's own: no browser keeps a WebSocket
-    from a page."""
+def check_origin(exchange: Exchange, pages: PageOrigins) -> None:
+    """Raise forbidden for a page of an origin that is not allowed: no browser keeps a WebSocket from a page."""
     origin = exchange.headers.get(b"origin")
-    if origin is None or b"access-control-allow-origin" in exchange.extra_headers:
-        return
-    host = exchange.headers.get(b"host")
-    if host is None or origin.partition(b"://")[2] != host:
+    if origin is not None and not pages.allow(origin, exchange.headers.get(b"host")):
         raise ServiceError(
             "forbidden",
             "pages of this origin may not use the service",
-            hint="The operator allows origins with the setting cors_origins.",
+            hint="The operator allows origins with the setting cors_origins, and names the service's own with data_url,"
+            " alias_url and control_url.",
         )
 
 
