@@ -138,7 +138,7 @@ def test_a_query_is_answered_as_by_the_data_plane(service: Service, alias: Servi
     assert second.headers["via"] == "1.1 tuplegate-alias"
     assert set(second.headers) - set(first.headers) == {"via"}
     assert set(first.headers) <= set(second.headers)
-    assert second.headers["x-request-id"][:12] == first.headers["x-request-id"][:12]
+    assert second.headers["x-request-id"].startswith("req_")
     assert second.headers.get_list("x-request-id") == [second.headers["x-request-id"]]
 
 

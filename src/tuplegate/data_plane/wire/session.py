@@ -194,7 +194,8 @@ class WireConnection:
             for message in self._client.feed(data):
                 if message[0] == TERMINATE:
                     await self._leave(message)
-                self._judged.append(await self._judge(message))
+                judged = await self._judge(message)
+                self._judged.append(judged)  # only now: meanwhile what was judged before may have been written
             self._websocket.hold(self._client.held)
             await self._write_judged()
             if self._client.has_more:
@@ -253,7 +254,8 @@ class WireConnection:
     async def _add_sync(self) -> None:
         """Send a Sync for a client that has prepared something, run nothing of it, and left its Sync out, as asyncpg
         does. The client does not get the answer. Behind a failure what follows is skipped, as the engine does."""
-        self._judged.append(await self._judge(SYNC_MESSAGE))
+        judged = await self._judge(SYNC_MESSAGE)
+        self._judged.append(judged)
         self._has_added_sync = True
         await self._settle()
 
