@@ -99,6 +99,7 @@ HOT = (
     "http/forwarding/joined",
     "http/forwarding/upstream",
     "http/framing",
+    "http/intake",
     "http/memory",
     "http/message",
     "http/request_reader",

@@ -35,7 +35,7 @@ def make_documents() -> list[dict[str, Any]]:
     absent: Any = _Absent()
     settings = Settings()
     data = list_data_routes(absent, absent, absent, settings, b"", absent, absent)
-    control = build_control_routes(absent, absent, absent, absent, absent, absent, settings, {}, absent, None)
+    control = build_control_routes(absent, absent, absent, absent, absent, absent, settings, {}, absent, absent, None)
     abouts = [AboutRoutes(absent, plane, "", {}) for plane in ("data", "control")]
     for about, table in zip(abouts, (data, control), strict=True):
         about.add_to(table)

@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import ssl
+import struct
 import sys
 import time
 from collections import Counter
@@ -27,6 +28,7 @@ import uvloop
 from attack.door.raw import Broken, RawConnection, open_raw, post, unchecked
 from attack.door.request_bytes import make_case
 from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token
+from tuplegate.http.short_frames import write_frame
 
 _OPEN_MAX_S = 30.0
 _OPENING_MAX = 50
@@ -546,6 +548,51 @@ def _hello(group: str) -> bytes:
     with suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), said).do_handshake()
     return said.read()
+
+
+# -- over a WebSocket -------------------------------------------------------------------------------------------------
+
+
+_UPGRADE = (
+    b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+_SEND_BUFFER_MAX = 2**20
+
+
+async def _send_frames(door: Door, first: bytes, frames: bytes, connections: int) -> None:
+    """Open WebSockets, and send the same frames over each for as long as it is open."""
+
+    async def one(place: int) -> None:
+        while door.lasts:
+            connection = await door.open(door.alias_url if place % 4 == 3 else door.url)
+            if connection is None:
+                await asyncio.sleep(0.1)
+                continue
+            connection.send(_UPGRADE + first)
+            while door.lasts and not connection.is_over:
+                if connection.transport.get_write_buffer_size() < _SEND_BUFFER_MAX:
+                    connection.send(frames)
+                await asyncio.sleep(0.01)
+            await connection.gone()
+
+    await asyncio.gather(*(one(place) for place in range(connections)))
+
+
+@flood()
+async def websocket_frames_without_a_key(door: Door) -> None:
+    """The smallest frames, on WebSockets that never show a key, are read by turns and leave others theirs."""
+    await _send_frames(door, b"", 20_000 * write_frame(b"", bytes(4)), 20)
+
+
+@flood()
+async def wire_messages_of_five_bytes(door: Door) -> None:
+    """Two million messages of the engine's protocol in one frame are cut by turns."""
+    startup = struct.pack(">i", 196608) + b"user\0x\0\0"
+    login = struct.pack(">i", len(startup) + 4) + startup
+    login += b"p" + struct.pack(">i", len(door.key) + 5) + door.key.encode() + b"\0"
+    flushes = write_frame(b"H\0\0\0\4" * 2_000_000, bytes(4))
+    await _send_frames(door, write_frame(login, bytes(4)), flushes, 2)
 
 
 async def _run(told: dict[str, object]) -> Door:

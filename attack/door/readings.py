@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
 import h11
@@ -62,8 +63,14 @@ def service_reader() -> Callable[[], Reader]:
     They are found by name, so that the rest of this file can be used without them.
     """
     heads = importlib.import_module("tuplegate.http.message").HeadCache()
+    buffer = importlib.import_module("tuplegate.http.framing").Buffer
     reader = importlib.import_module("tuplegate.http.request_reader").RequestReader
-    return lambda: cast(Reader, reader(heads))
+
+    def make() -> Reader:
+        unread = buffer()
+        return cast(Reader, SimpleNamespace(feed=unread.feed, next=reader(heads, unread).next))
+
+    return make
 
 
 def read_ours(new_reader: Callable[[], Reader], pieces: Sequence[bytes]) -> Reading:

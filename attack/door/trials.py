@@ -9,6 +9,7 @@ from attack.campaign import Verdict
 from attack.door.crosstalk import TLS, check, several_workers
 from attack.door.floods import FLOODS, Flood
 from attack.door.fuzz import run_in_processes
+from attack.door.handover import hand_over
 from attack.door.odd import SLOPE_MAX_BYTES, send_oddities
 from attack.door.stall import flooded_service, measure, stop_in_order
 from attack.like_the_engine import compare
@@ -16,6 +17,8 @@ from attack.like_the_engine import compare
 _REQUESTS = 200_000
 _KILLS = 20
 _FLOOD_S = 8.0
+_HANDOVER_S = 60.0
+_HANDOVER_FLAGS = ("--workers", "3", "--open-transactions-max", "200")
 _ODDITIES = 100_000
 _WARM_UP = 20_000
 _CASES = 1_000_000
@@ -37,6 +40,13 @@ def _crosstalk(seed: int) -> Verdict:
         run = check(services, seed, _REQUESTS, _KILLS)
     figures = ", ".join(f"{name} {number}" for name, number in sorted(run.tally.items()))
     return Verdict("crosstalk", run.wrong[:_SHOWN_MAX], f"{run.sent} requests; {figures}", [])
+
+
+def _handover(seed: int) -> Verdict:
+    with several_workers(*_HANDOVER_FLAGS) as service:
+        load = hand_over(service, seed, _HANDOVER_S)
+    figures = ", ".join(f"{name} {number}" for name, number in sorted(load.tally.items()))
+    return Verdict("handover", load.wrong, figures, [])
 
 
 def _stall(flood: Flood, seed: int) -> Verdict:
@@ -74,6 +84,7 @@ TRIALS: dict[str, Trial] = {
         ),
         Trial("like_the_engine", "Every statement is answered as over a plain connection to the engine.", compare),
         Trial("crosstalk", "Nobody gets a byte of an answer to anybody else's request.", _crosstalk),
+        Trial("handover", "Every request of an open transaction is answered, whichever worker holds it.", _handover),
         Trial("oddities", "A hundred thousand odd requests leave nothing behind in memory.", _oddities),
         *(Trial(flood.name, flood.sentence, partial(_stall, flood)) for flood in FLOODS.values()),
     )

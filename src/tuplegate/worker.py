@@ -18,6 +18,7 @@ from tuplegate.access.quotas import Tier, find_tier, read_tiers
 from tuplegate.admission.about import AboutRoutes
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import IdentityCache
+from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.admission.metrics import Metrics
 from tuplegate.admission.paths import gather_paths
 from tuplegate.admission.plane import OtherPlane, Plane, Route, RouteTable
@@ -49,7 +50,8 @@ from tuplegate.http.connection import Handler, HttpBounds
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.forwarding.upstream import UpstreamAddress
 from tuplegate.http.memory import Memory
-from tuplegate.http.origins import Origin
+from tuplegate.http.message import FROM_OURSELVES
+from tuplegate.http.origins import Origin, PageOrigins
 from tuplegate.http.rota import Rota
 from tuplegate.http.server import HttpServer
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, client_context
@@ -107,6 +109,8 @@ class WorkerInput:
     upstream: Upstream | None
     tls: TlsFiles | None
     cors_origins: frozenset[str]
+    own_origins: frozenset[Origin]
+    """All addresses of the planes: as they are bound, and as the settings name them."""
     life_fd: int
     ready: Callable[[], None]
     number: int
@@ -140,6 +144,7 @@ class _Services:
     traces: Traces | None
     held: OpenTransactions
     wires: WireSessions | None
+    long_answers: LongAnswers
 
 
 def run(given: WorkerInput) -> None:
@@ -221,7 +226,8 @@ def _make_services(
     handover = Handover(own, paths, catalog.nodes.find, installation.secret)
     seats = WorkerSeats(given.memory.wire_connections, given.number)
     wires = WireSessions(given.number, seats, settings.wire_idle_s) if settings.wire else None
-    holders: list[TokenHolders] = [holdings] if wires is None else [holdings, wires]
+    long_answers = LongAnswers()
+    holders: list[TokenHolders] = [long_answers, holdings, *([] if wires is None else [wires])]
     metrics.parts += [holdings] if wires is None else [holdings, wires]
     return _Services(
         installation,
@@ -240,6 +246,7 @@ def _make_services(
         Traces(settings.traces_endpoint) if settings.traces_endpoint else None,
         OpenTransactions(holdings, handover),
         wires,
+        long_answers,
     )
 
 
@@ -278,7 +285,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     settings, engine, metrics, identities = given.settings, services.engine, services.metrics, services.identities
     catalog, databases, lifecycle = services.catalog, services.databases, services.lifecycle
     memory, traces = services.memory, services.traces
-    streams = StreamWriter(engine, settings.heartbeat_s)
+    streams = StreamWriter(engine, settings.heartbeat_s, services.long_answers)
     metrics.parts.append(streams)
     known = {name: str(origin) for name, origin in given.addresses.items() if not origin.is_everywhere}
     data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
@@ -290,7 +297,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             services.installation.secret,
             streams,
             services.held,
-            _make_wire_routes(settings, services),
+            _make_wire_routes(given, services),
         )
     )
     mover = Mover(catalog, databases, engine, lifecycle)
@@ -305,6 +312,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             settings,
             services.tiers,
             metrics,
+            services.long_answers,
             given.addresses.get("control"),
         )
     )
@@ -332,15 +340,17 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
         ).handle,
         "metrics": Plane(metrics_routes(metrics), identities, metrics.plane("metrics"), memory).handle,
     }
-    if (upstream := _find_upstream(given, tls)) is not None:
+    if (upstream := _find_upstream(given)) is not None:
         only_control = gather_paths(_list_paths(control) - _list_paths(data))
         own_headers = b"" if tls is None else TLS_HEADERS.encode()
-        alias = Alias(upstream, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
+        pages, control_address = PageOrigins(given.own_origins), given.addresses.get("control")
+        alias = Alias(upstream, control_address, only_control, own_headers, pages, metrics.plane("alias"))
         handlers["alias"] = alias.handle
     return handlers
 
 
-def _make_wire_routes(settings: Settings, services: _Services) -> WireRoutes | None:
+def _make_wire_routes(given: WorkerInput, services: _Services) -> WireRoutes | None:
+    settings = given.settings
     if services.wires is None:
         return None
     return WireRoutes(
@@ -350,6 +360,7 @@ def _make_wire_routes(settings: Settings, services: _Services) -> WireRoutes | N
         services.held.handover,
         services.catalog.journal,
         WireBounds(settings.statement_timeout_ms, settings.body_bytes_max),
+        PageOrigins(given.own_origins, given.cors_origins),
     )
 
 
@@ -413,7 +424,8 @@ async def _start_servers(
         await server.start(sock, given.balances[name], given.number)
         servers.append(server)
     if "data" in given.sockets:
-        door = HttpServer(handlers["data"], _read_http_bounds(given.settings), services.memory, rota=rota)
+        bounds = _read_http_bounds(given.settings)
+        door = HttpServer(handlers["data"], bounds, services.memory, rota=rota, limits=FROM_OURSELVES)
         await door.start(list(given.doors.sockets.values())[given.number])
         servers.append(door)
     return servers
@@ -465,18 +477,16 @@ def _load_tls(files: TlsFiles | None) -> TlsContext | None:
     return tls
 
 
-def _find_upstream(given: WorkerInput, tls: TlsContext | None) -> UpstreamAddress | None:
+def _find_upstream(given: WorkerInput) -> UpstreamAddress | None:
+    """Return where the alias leads: to the data plane of this worker through its door, or to another service."""
     upstream = given.upstream
     if upstream is None:
         return None
     idle_s = min(_UPSTREAM_IDLE_S, given.settings.keep_alive_s / 2)
-    if upstream.origin.scheme == "http":
-        return UpstreamAddress(upstream.origin, None, idle_s)
     if upstream.own:
-        assert tls is not None, "an installation's own address has its own certificate"
-        return UpstreamAddress(upstream.origin, lambda: client_context(tls.certificate), idle_s)
+        return UpstreamAddress(upstream.origin, None, idle_s, list(given.doors.sockets)[given.number])
     trusting = client_context()
-    return UpstreamAddress(upstream.origin, lambda: trusting, idle_s)
+    return UpstreamAddress(upstream.origin, None if upstream.origin.scheme == "http" else lambda: trusting, idle_s)
 
 
 def _watch_signals(life_fd: int) -> asyncio.Event:

@@ -15,8 +15,9 @@ import psycopg
 import pytest
 
 from tests.activity import Activity
+from tests.http.test_open_transactions import revoke
 from tests.needs import by_words, needs
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
 from tests.streams import ENDS, NDJSON, SSE, Event, Stream, tell
 
 WAIT_S = 25.0
@@ -508,6 +509,32 @@ def test_heartbeats(strict: Service) -> None:
 
 
 # -- readers that leave, stop or are slow -------------------------------------------------------------------------
+
+
+@needs("activity")
+@pytest.mark.parametrize("accept", [SSE, NDJSON])
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "not read"])
+@pytest.mark.parametrize("is_inside", [False, True], ids=["alone", "in a transaction"])
+def test_it_ends_with_its_key(service: Service, watch: Watch, accept: str, is_read: bool, is_inside: bool) -> None:
+    """The last event says so, whether anybody reads it or not; and the connection serves on."""
+    key = make_key(service, "write")
+    route = "/v1/query"
+    if is_inside:
+        with service.client(key) as client:
+            route = f"/v1/transaction/{client.post('/v1/transaction/begin', json={}).json()['transaction_id']}/query"
+    sql = "select i, pg_sleep(0.02) from generate_series(1, 1000) i" if is_read else ENDLESS
+    with Stream(replace(service, key=key), sql, accept=accept, route=route, receive_buffer=4096) as stream:
+        assert next(stream.events()).kind == "columns"
+        if is_read:
+            revoke(service, key)
+        else:
+            watch.settle("state = 'idle in transaction'")
+            revoke(service, key)
+            watch.until(lambda: watch.busy == 0)
+        last = stream.rest()[-1]
+        assert (last.kind, last.data["error"]["code"]) == ("error", "unauthenticated")
+        stream.connection.request("GET", "/health")
+        assert stream.connection.getresponse().status == 200
 
 
 @pytest.mark.parametrize("accept", [SSE, "application/json"])

@@ -2,10 +2,13 @@
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -19,6 +22,7 @@ from tests.service import Service, new_data_dir, remove, start_service
 from tests.workers import workers
 from tuplegate import dbapi
 from tuplegate.dbapi.errors import is_disconnect
+from tuplegate.http.message import FIELDS_MAX, HEAD_BYTES_MAX
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +92,34 @@ def test_a_body_is_never_read_as_another_request(
     opened.query("insert into notes values (2, 'x')")
     assert opened.commit()["success"]
     assert rows(clients[0]) == [2]
+
+
+def make_head(path: str, key: str, *, as_long_as_may_be: bool) -> bytes:
+    """A request whose head is as long, or has as many headers, as may be."""
+    lines = [f"GET {path} HTTP/1.1", "Host:a", f"Authorization:Bearer {key}"]
+    if as_long_as_may_be:
+        size = len("\r\n".join([*lines, "X:", "", ""]))
+        return "\r\n".join([*lines, "X:" + "x" * (HEAD_BYTES_MAX - size), "", ""]).encode()
+    return "\r\n".join([*lines, *(f"X{number}:x" for number in range(FIELDS_MAX - 2)), "", ""]).encode()
+
+
+@pytest.mark.parametrize("as_long_as_may_be", [True, False], ids=["bytes", "headers"])
+@pytest.mark.parametrize("plane", ["data", "alias"])
+def test_a_head_at_the_limits_is_handed_over(
+    two: Service, clients: list[httpx.Client], plane: str, as_long_as_may_be: bool
+) -> None:
+    """Whatever the workers add to it on their way."""
+    opened = Open(clients[0])
+    url = urlsplit(two.url if plane == "data" else two.alias_url)
+    head = make_head(f"/v1/transaction/{opened.id}", two.key, as_long_as_may_be=as_long_as_may_be)
+    with ExitStack() as stack:
+        asking = [stack.enter_context(socket.create_connection((url.hostname, url.port), 20)) for _ in clients]
+        for sock in asking:  # of both workers
+            sock.sendall(head)
+            assert sock.recv(2**16).startswith(b"HTTP/1.1 200 ")
+            sock.sendall(head.replace(b"\r\nX", b"\r\nY:\r\nX", 1))
+            assert sock.recv(2**16).startswith(b"HTTP/1.1 400 ")
+    opened.rollback()
 
 
 def test_what_is_handed_over_is_counted_once(two: Service, clients: list[httpx.Client]) -> None:

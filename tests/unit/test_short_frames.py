@@ -4,6 +4,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
+from tuplegate.http.framing import Buffer
 from tuplegate.http.short_frames import measure_frame, read_frame, write_frame
 from tuplegate.http.websocket import Frames, WebSocketBounds
 
@@ -66,6 +67,11 @@ def test_what_looks_like_a_frame_inside_of_one_is_none() -> None:
     payload = bytes(byte ^ inside[place % 4] for place, byte in enumerate(inside[4:]))
     assert read_frame(inside, masked=True) == b"b" * 14
     for cut in range(len(frame) + 1):
-        frames = Frames(WebSocketBounds(1000, 1000))
-        assert frames.feed(frame[:cut])[0] + frames.feed(frame[cut:])[0] == [payload], cut
-        assert frames.feed(inside) == ([b"b" * 14], 1)
+        frames, unread = Frames(WebSocketBounds(1000, 1000)), Buffer()
+        payloads = []
+        for part in (frame[:cut], frame[cut:]):
+            unread.feed(part)
+            payloads += frames.read_some(unread)[0]
+        assert payloads == [payload], cut
+        unread.feed(inside)
+        assert frames.read_some(unread) == ([b"b" * 14], 1)

@@ -20,12 +20,12 @@ from tests.websocket import ACCEPT, frame, upgrade
 from tuplegate.admission.paths import gather_paths
 from tuplegate.alias.plane import Alias
 from tuplegate.http.connection import HttpBounds
-from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.forwarding.upstream import UpstreamAddress
 from tuplegate.http.memory import Memory
-from tuplegate.http.origins import Origin
+from tuplegate.http.origins import Origin, PageOrigins
+from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.server import HttpServer
 from tuplegate.http.tls import TlsContext
 from tuplegate.http.websocket import Serve, WebSocketBounds, WebSocketConnection, check_upgrade
@@ -36,6 +36,7 @@ LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 BOUNDS = WebSocketBounds(frame_bytes_max=2**20, message_bytes_max=2 * 2**20)
 HTTP_BOUNDS = HttpBounds(1000, 60.0, 60.0, 60.0, 60.0)
 PAGE = "https://app.example"
+OWN = Origin("https", "db.example", 443)
 
 
 @pytest.fixture(params=LOOPS)
@@ -100,6 +101,30 @@ class Peer:
         raise AssertionError("it was cut off without a word")
 
 
+class HeldUpRota(Rota):
+    """While it is held up, every turn is put off until `go_on`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_held_up = False
+        self._put_off: list[Turn] = []
+
+    def is_late(self, owner: str) -> bool:
+        return self.is_held_up
+
+    def ask(self, owner: str, act: Callable[[], None]) -> Turn:
+        if not self.is_held_up:
+            return super().ask(owner, act)
+        self._put_off.append(Turn(act))
+        return self._put_off[-1]
+
+    def go_on(self) -> None:
+        self.is_held_up = False
+        for turn in self._put_off:
+            if turn.act is not None:
+                turn.act()
+
+
 class Stage:
     def __init__(self, server: HttpServer, address: tuple[str, int], tls: bool) -> None:
         self.server = server
@@ -135,16 +160,19 @@ async def serving(
     *,
     memory: Memory | None = None,
     tls: TlsContext | None = None,
+    rota: Rota | None = None,
 ) -> AsyncIterator[Stage]:
+    pages = PageOrigins([OWN], frozenset({PAGE}))
+
     async def handle(exchange: Exchange) -> None:
         try:
-            headers = check_upgrade(exchange)
+            headers = check_upgrade(exchange, pages)
         except ServiceError as error:
             respond_error(exchange, error)
             return
         exchange.switch_protocols(headers, lambda handed: WebSocketConnection(handed, bounds, serve))
 
-    server = HttpServer(handle, HTTP_BOUNDS, memory or Memory(2**26), tls=tls, cors=CorsPolicy(frozenset({PAGE})))
+    server = HttpServer(handle, HTTP_BOUNDS, memory or Memory(2**26), tls=tls, rota=rota)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         await server.start(listening)
         stage = Stage(server, listening.getsockname(), tls is not None)
@@ -182,7 +210,10 @@ def test_the_example_of_the_rfc_is_answered_as_there() -> None:
         (upgrade(origin="https://stranger.example"), 403, b"cors_origins"),
         (upgrade(origin="null"), 403, b"cors_origins"),
         (upgrade(origin=PAGE), 101, b""),
-        (upgrade(origin="http://a"), 101, b""),
+        (upgrade(origin="http://a"), 403, b"cors_origins"),
+        (upgrade(origin="http://rebound.example", host="rebound.example"), 403, b"cors_origins"),
+        (upgrade(origin=str(OWN)), 101, b""),
+        (upgrade(origin="http://db.example"), 403, b"cors_origins"),
     ],
 )
 def test_a_request_for_a_websocket(request_: bytes, status: int, says: bytes) -> None:
@@ -337,7 +368,7 @@ def test_what_nobody_takes_is_not_read(loop: Loop) -> None:
             for _ in range(total // 2**16):
                 peer.writer.write(piece)
             (websocket,) = stage.server.upgraded
-            await until(lambda: websocket._is_paused)  # type: ignore[attr-defined]
+            await until(lambda: websocket._intake.is_paused)
             for _ in range(2000):  # as many turns as reading all of it would take
                 await asyncio.sleep(0)
             assert 2**16 <= memory.used < 2**20
@@ -397,6 +428,59 @@ def test_many_small_frames_leave_others_their_turn(loop: Loop) -> None:
     run(loop, test())
 
 
+@pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "tls"])
+def test_a_client_whose_turn_is_put_off_is_not_read_on(loop: Loop, with_tls: bool, tmp_path: Path) -> None:
+    """However much it sends: what has come is charged to it, and the rest stays with the client until its turn."""
+    count = 8 * 2**10
+    tls = made_tls(tmp_path) if with_tls else None
+
+    async def serve(websocket: WebSocketConnection) -> None:
+        received = 0
+        while received < count * 2**10:
+            received += len(await websocket.receive())
+        await websocket.send(b"all")
+
+    async def test() -> None:
+        memory, rota = Memory(2**26), HeldUpRota()
+        async with serving(serve, memory=memory, tls=tls, rota=rota) as stage:
+            peer = await stage.open()
+            rota.is_held_up = True
+            peer.writer.write(frame(b"x" * 2**10) * count)
+            await until(lambda: memory.used > 0)
+            for _ in range(2000):  # as many passes as reading all of it would take
+                await asyncio.sleep(0)
+            assert 0 < memory.used < 2**19
+            rota.go_on()
+            assert await peer.take(3) == b"all"
+            await until(lambda: memory.used == 0)
+
+    run(loop, test())
+
+
+def test_what_a_stranger_sends_is_charged_until_it_is_used() -> None:
+    """Also between its being received and being read by whoever serves it."""
+    has_received, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def serve(websocket: WebSocketConnection) -> None:
+        await websocket.receive()
+        has_received.set()
+        await goes_on.wait()
+        websocket.hold(10)
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        memory = Memory(2**26)
+        async with serving(serve, memory=memory) as stage:
+            peer = await stage.open()
+            peer.writer.write(frame(b"x" * 2**19))
+            await has_received.wait()
+            assert memory.used == 2**19
+            goes_on.set()
+            await until(lambda: memory.used == 10)
+
+    run(uvloop.new_event_loop, test())
+
+
 def test_a_flood_of_pings_whose_answers_nobody_takes_is_not_read_on() -> None:
     async def test() -> None:
         memory = Memory(2**26)
@@ -404,7 +488,7 @@ def test_a_flood_of_pings_whose_answers_nobody_takes_is_not_read_on() -> None:
             peer = await stage.open()
             pings = frame(b"x" * 125, Opcode.PING) * 500
             (websocket,) = stage.server.upgraded
-            while not websocket._is_paused:  # type: ignore[attr-defined]
+            while not websocket._intake.is_paused:
                 peer.writer.write(pings)
                 await asyncio.sleep(0)
             assert memory.used < 2**20
@@ -480,7 +564,7 @@ async def fronting(stage: Stage, tls: TlsContext | None) -> AsyncIterator[Stage]
     host, port = stage.address
     trusting = None if tls is None else _trust_all
     origin = Origin("http" if tls is None else "https", host, port)
-    alias = Alias(UpstreamAddress(origin, trusting, 20.0), None, gather_paths(()), b"")
+    alias = Alias(UpstreamAddress(origin, trusting, 20.0), None, gather_paths(()), b"", PageOrigins([OWN]))
     server = HttpServer(alias.handle, HTTP_BOUNDS, Memory(2**26), tls=tls)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         await server.start(listening)
@@ -530,7 +614,8 @@ def test_the_alias_passes_a_refusal_on_and_keeps_pages_out() -> None:
             for request, status in (
                 (upgrade("/v2", sec_websocket_version="8"), 426),
                 (upgrade("/v2", origin=PAGE), 403),
-                (upgrade("/v2", origin="http://a"), 101),
+                (upgrade("/v2", origin="http://a"), 403),
+                (upgrade("/v2", origin=str(OWN)), 101),
             ):
                 got, _ = await (await front.connect()).begin(request)
                 assert got == status

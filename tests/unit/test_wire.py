@@ -298,6 +298,24 @@ def test_messages_of_a_client_however_they_are_cut() -> None:
     assert one_by_one.held == 0
 
 
+@pytest.mark.parametrize(("size", "count"), [(0, 10_000), (1000, 1_000), (40_000, 20)])
+def test_messages_that_come_at_once_are_cut_by_turns(size: int, count: int) -> None:
+    """One turn cuts few messages, and few bytes; the rest is counted until it is cut."""
+    message = write_message(COPY_DATA, b"x" * size)
+    messages = ClientMessages(100_000)
+    cut = messages.feed(message * count)
+    turns = 1
+    while messages.has_more:
+        assert messages.held == (count - len(cut)) * len(message)
+        more = messages.feed(b"")
+        assert len(more) <= 128
+        assert sum(map(len, more)) <= 64 * 1024 + len(message)
+        cut += more
+        turns += 1
+    assert (cut, messages.held) == ([message] * count, 0)
+    assert turns >= max(count // 128, count * size // 2**17)
+
+
 @pytest.mark.parametrize(
     ("data", "sqlstate"),
     [

@@ -19,7 +19,7 @@ from tuplegate.http.forwarding.answer_reader import AnswerReader
 from tuplegate.http.forwarding.joined import JoinedConnection
 from tuplegate.http.forwarding.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
 from tuplegate.http.message import CHUNKED, Head
-from tuplegate.http.origins import Origin
+from tuplegate.http.origins import Origin, PageOrigins
 from tuplegate.http.websocket import asks_for_websocket, check_origin
 from tuplegate.metrics.cells import PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError
@@ -45,6 +45,7 @@ class Alias:
         control: Origin | None,
         control_paths: PathTree[None],
         own_headers: bytes,
+        pages: PageOrigins,
         counts: PlaneCounts | None = None,
     ) -> None:
         self._counts = counts = counts or PlaneCounts("alias")
@@ -56,6 +57,7 @@ class Alias:
         self._control = control
         self._control_paths = control_paths
         self._own_headers = own_headers
+        self._pages = pages
 
     async def handle(self, exchange: Exchange) -> None:
         cell = self._answering
@@ -156,7 +158,7 @@ class Alias:
     async def _forward(self, exchange: Exchange) -> None:
         to_websocket = exchange.method == "GET" and asks_for_websocket(exchange.head)
         if to_websocket:
-            check_origin(exchange)
+            check_origin(exchange, self._pages)
         request = self._write_head(exchange.head, to_websocket=to_websocket)
         connection, answer = await self._send(exchange, request, may_switch=to_websocket)
         if answer.status == 101:

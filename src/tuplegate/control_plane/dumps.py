@@ -8,6 +8,7 @@ import structlog
 from tuplegate.access.states import DATABASE
 from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity
+from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import check_transition, find_database
 from tuplegate.engine import port
@@ -30,10 +31,11 @@ class DumpBounds:
 
 
 class DumpRoute:
-    def __init__(self, catalog: Catalog, engine: port.Engine, bounds: DumpBounds) -> None:
+    def __init__(self, catalog: Catalog, engine: port.Engine, bounds: DumpBounds, long_answers: LongAnswers) -> None:
         self._catalog = catalog
         self._engine = engine
         self._bounds = bounds
+        self._long_answers = long_answers
 
     async def answer(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
@@ -50,16 +52,18 @@ class DumpRoute:
         if exchange.method == "HEAD":
             exchange.start(200, DUMP_TYPE.encode(), headers)
             return
+        organization = identity.principal.organization
+        dump = self._engine.dump(database.engine_name, self._bounds.timeout_s, organization)
         try:
-            organization = identity.principal.organization
-            async with self._engine.dump(database.engine_name, self._bounds.timeout_s, organization) as blocks:
-                await self._catalog.databases.note_dump(actor_of(identity, exchange), record.id)
-                exchange.start(200, DUMP_TYPE.encode(), headers)
-                pace = _Pace(exchange, record.id, self._bounds)
-                async for block in blocks:
-                    await pace.write(block)
-        except port.EngineFailure as failure:
-            error = explain_dump_failure(failure)
+            with self._long_answers.running(exchange):
+                async with dump as blocks:
+                    await self._catalog.databases.note_dump(actor_of(identity, exchange), record.id)
+                    exchange.start(200, DUMP_TYPE.encode(), headers)
+                    pace = _Pace(exchange, record.id, self._bounds)
+                    async for block in blocks:
+                        await pace.write(block)
+        except (port.EngineFailure, ServiceError) as failure:
+            error = failure if isinstance(failure, ServiceError) else explain_dump_failure(failure)
             if error is None:
                 raise
             exchange.failed, exchange.error_code = True, error.body.code

@@ -3,6 +3,7 @@
 from tuplegate.access.quotas import Tier
 from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import IdentityCache
+from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.admission.metrics import Metrics
 from tuplegate.admission.openapi import Description, Parameter
 from tuplegate.admission.plane import Route, RouteTable, put_in_group
@@ -39,6 +40,7 @@ def build_control_routes(
     settings: Settings,
     tiers: dict[str, Tier],
     metrics: Metrics,
+    long_answers: LongAnswers,
     address: Origin | None,
 ) -> RouteTable:
     """Return the routes, in the order of the banner. `address` is the plane's own, as others reach it."""
@@ -65,7 +67,7 @@ def build_control_routes(
                 DatabaseRoutes(catalog, lifecycle, databases, identities, settings.databases_per_organization)
             ),
         ),
-        **put_in_group("Databases", _build_dumps(DumpRoute(catalog, engine, dump_bounds))),
+        **put_in_group("Databases", _build_dumps(DumpRoute(catalog, engine, dump_bounds, long_answers))),
         **put_in_group("Keys", _build_keys(KeyRoutes(catalog, identities))),
         **put_in_group("The organization", _build_own_organization(organizations)),
         **put_in_group("Organizations, for operators", _build_organizations(organizations)),

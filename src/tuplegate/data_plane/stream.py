@@ -8,13 +8,14 @@ from time import perf_counter_ns
 
 import msgspec
 
+from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.timings import note_engine_time
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.metrics.sums import Counted
-from tuplegate.protocol.errors import ErrorBody, ServiceError
+from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.events import FRAMINGS, Framing
 from tuplegate.protocol.messages import StreamFormat
 
@@ -33,14 +34,19 @@ class QueryJob:
 class StreamWriter:
     """Answers with streams. `begun` counts them, `open` those that run now, and `rows` the rows of those that ended."""
 
-    def __init__(self, engine: port.Engine, heartbeat_s: float) -> None:
+    def __init__(self, engine: port.Engine, heartbeat_s: float, long_answers: LongAnswers) -> None:
         self._engine = engine
         self._heartbeat_s = heartbeat_s
+        self._long_answers = long_answers
         self.begun = self.open = self.rows = 0
 
     def measure(self) -> Counted:
         """Return its counts, named as in the table of metrics."""
         return {"streams_total": self.begun, "stream_rows_total": self.rows}, {"streams_open": self.open}
+
+    def end(self, exchange: Exchange, error: ServiceError) -> None:
+        """End a stream that runs, with this error."""
+        self._long_answers.end(exchange, error)
 
     async def answer(self, exchange: Exchange, format: StreamFormat, job: QueryJob, *, snapshot: bool) -> None:
         """Run the query and write its events. Raises a failure only while nothing was written."""
@@ -61,44 +67,45 @@ class StreamWriter:
         framing = FRAMINGS[format]
         rows: port.RowStream | None = None
         try:
-            async with opening as rows:
-                self.begun += 1
-                self.open += 1
-                if rows.reached is not None:
-                    tell_position(exchange, rows.reached)
-                if snapshot:
-                    tell_server(exchange, on_replica=rows.on_replica)
-                exchange.start(200, format.value.encode(), (("x-accel-buffering", "no"),))
-                exchange.sign_of_life = framing.silence
-                columns = b'{"columns":%b,"types":%b}' % (rows.columns, rows.types)
-                await exchange.write(framing.event("columns", columns))
-                await self._write_rows(exchange, framing, rows)
+            with self._long_answers.running(exchange):
+                async with opening as rows:
+                    self.begun += 1
+                    self.open += 1
+                    if rows.reached is not None:
+                        tell_position(exchange, rows.reached)
+                    if snapshot:
+                        tell_server(exchange, on_replica=rows.on_replica)
+                    exchange.start(200, format.value.encode(), (("x-accel-buffering", "no"),))
+                    exchange.sign_of_life = framing.silence
+                    columns = b'{"columns":%b,"types":%b}' % (rows.columns, rows.types)
+                    await exchange.write(framing.event("columns", columns))
+                    await self._write_rows(exchange, framing, rows)
+                position = rows.reached
+                if position is not None and not rows.on_replica:
+                    position = await self._engine.position()  # one that includes what the statement has written
+            exchange.write_last(framing.event("done", _write_done(exchange, rows, position, tell())))
         except port.TransactionOver:
             raise  # its end is told by who knows it
         except port.EngineFailure as failure:
             exchange.failed = True
             if not exchange.answered:
                 await self._tell_failed(exchange, failure, snapshot=snapshot and rows is None)
-            if not exchange.answered and to_service_error(failure, statement).status != 200:
-                raise to_service_error(failure, statement) from failure
-            error = to_service_error(failure, statement).body
-            exchange.error_code = error.code
+            error = to_service_error(failure, statement)
+            if not exchange.answered and error.status != 200:
+                raise error from failure
             if not exchange.answered:
                 exchange.start(200, format.value.encode())
-            await exchange.write(framing.event("error", _write_error(rows, error, tell())))
-            exchange.finish()
+            _write_error(exchange, framing, rows, error, tell())
+        except ServiceError as ended:
+            if not exchange.answered:
+                raise
+            exchange.failed = True
+            _write_error(exchange, framing, rows, ended, tell())
         except asyncio.CancelledError:
             if exchange.answered and not exchange.client_gone:
                 stopping = ServiceError("outcome_unknown", "the service had to stop; it may have been applied")
-                exchange.error_code = stopping.body.code
-                exchange.write_last(framing.event("error", _write_error(rows, stopping.body, tell())))
+                _write_error(exchange, framing, rows, stopping, tell())
             raise
-        else:
-            position = rows.reached
-            if position is not None and not rows.on_replica:
-                position = await self._engine.position()  # one that includes what the statement has written
-            await exchange.write(framing.event("done", _write_done(exchange, rows, position, tell())))
-            exchange.finish()
         finally:
             if rows is not None:
                 exchange.row_count = rows.row_count
@@ -148,8 +155,13 @@ async def _fill_silences(source: AsyncGenerator[bytes, None], silence_s: float) 
         await source.aclose()
 
 
-def _write_error(rows: port.RowStream | None, error: ErrorBody, more: dict[str, object]) -> bytes:
-    return _encode({"success": False, "rows_sent": rows.row_count if rows else 0, "error": error, **more})
+def _write_error(
+    exchange: Exchange, framing: Framing, rows: port.RowStream | None, error: ServiceError, more: dict[str, object]
+) -> None:
+    """Write the last event of a stream that has failed, or was ended."""
+    exchange.error_code = error.body.code
+    told = {"success": False, "rows_sent": rows.row_count if rows else 0, "error": error.body, **more}
+    exchange.write_last(framing.event("error", _encode(told)))
 
 
 def _write_done(exchange: Exchange, rows: port.RowStream, position: bytes | None, more: dict[str, object]) -> bytes:

@@ -1,9 +1,9 @@
 """One client's connection: reads, runs and answers its requests one after the other.
 
 A request begins when its head is there. Nothing of the next one is looked at before the answer was written and taken;
-what arrives meanwhile stays in the socket, except for one piece. There is no recursion: only `_advance` begins a
-request or moves a body on, and all other code asks it to go on. In one pass of the loop it takes a few short steps.
-Then other connections have their turn, and nothing is read before its next one.
+what arrives meanwhile stays in the socket, except for one piece. There is no recursion: only `consume_some` begins
+a request or moves a body on, and all other code asks its Intake to go on. In one pass of the loop it takes a few short
+steps. Then other connections have their turn, and nothing is read before its next one.
 """
 
 # size: the class of a connection says why it is one, and what all of them share knows them.
@@ -21,10 +21,11 @@ from tuplegate.http.body import IncomingBody
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
+from tuplegate.http.intake import Intake
 from tuplegate.http.memory import Holding, Memory, stranger_at
-from tuplegate.http.message import Head, HeadCache
+from tuplegate.http.message import Head, HeadCache, HeadLimits
 from tuplegate.http.request_reader import END, RequestReader
-from tuplegate.http.rota import Rota, Turn
+from tuplegate.http.rota import Rota
 from tuplegate.http.stalls import ClientProgress, cut_off
 from tuplegate.http.upgraded import ClientConnection, Handed, Upgrade, UpgradedConnection
 from tuplegate.http.writing import CommonHeaders, Outgoing, do_nothing
@@ -69,6 +70,7 @@ class SharedState:
         memory: Memory,
         rota: Rota,
         cors: CorsPolicy | None,
+        limits: HeadLimits,
         *,
         with_tls: bool,
     ) -> None:
@@ -77,7 +79,7 @@ class SharedState:
         self.memory = memory
         self.rota = rota
         self.cors = cors
-        self.heads = HeadCache()
+        self.heads = HeadCache(limits)
         self.ids = RequestIds()
         self.common = CommonHeaders(with_tls=with_tls)
         self.connections: dict[HttpConnection, None] = {}
@@ -107,11 +109,6 @@ class HttpConnection(ClientConnection):
     def __init__(self, shared: SharedState, loop: asyncio.AbstractEventLoop) -> None:
         self._shared = shared
         self._loop = loop
-        self._reader = RequestReader(shared.heads)
-        self._advancing = False
-        self._next_turn: Turn | None = None
-        """Set while something was put off until then."""
-        self._reading_paused = False
         self._body_held_back = False
         """The handler wants no more of the current body just now."""
         self._closing = False
@@ -131,8 +128,10 @@ class HttpConnection(ClientConnection):
         shared = self._shared
         self._transport = cast(asyncio.Transport, transport)
         address = stranger_at(transport)
-        self._out = Outgoing(self._transport, shared.common, shared.memory, address, self._advance)
-        self._holding = Holding(shared.memory, address, self._transport)
+        holding = Holding(shared.memory, address, self._transport)
+        self._intake = Intake(self._transport, shared.rota, holding, self)
+        self._reader = RequestReader(shared.heads, self._intake.unread)
+        self._out = Outgoing(self._transport, shared.common, shared.memory, address, self._intake.advance)
         self._opened_at = self._loop.time()
         self._progress = ClientProgress(self._transport, self._opened_at)
         self._expect_request(shared.bounds.header_timeout_s)
@@ -146,12 +145,9 @@ class HttpConnection(ClientConnection):
         shared.connections.pop(self, None)
         shared.on_change()
         self._closing = True
-        self._holding.resize(0)
+        self._intake.end()
         if self._look is not None:
             self._look.cancel()
-        if self._next_turn is not None:
-            self._next_turn.cancel()
-            self._next_turn = None
         exchange = self.current
         # Cancelled before `note_lost` resumes it: otherwise the first wait of its clean-up would be cancelled.
         if exchange is not None and exchange.run is not None:
@@ -159,10 +155,7 @@ class HttpConnection(ClientConnection):
         self._out.note_lost()
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
-            return
-        self._reader.feed(data)
-        self._advance()
+        self._intake.feed(data)
 
     def eof_received(self) -> bool:
         """The client sends no more. It may have left, or wait for the answers to its requests."""
@@ -171,8 +164,9 @@ class HttpConnection(ClientConnection):
         if self._closing:
             return False
         if exchange is None:
-            self._go_on_later()
-            return self._reader.unread > 0
+            self._intake.ask_turn()
+            self._intake.listen()
+            return self._intake.unread.size > 0
         if exchange.incoming is not None and not exchange.incoming.complete:
             exchange.keep_alive = False
             exchange.incoming.fail(ServiceError("malformed_request", "the client closed before its body had come"))
@@ -182,77 +176,46 @@ class HttpConnection(ClientConnection):
 
     def pause_reading(self) -> None:
         self._body_held_back = True
-        self._listen()
+        self._intake.listen()
 
     def resume_reading(self) -> None:
         self._body_held_back = False
-        self._listen()
+        self._intake.listen()
 
-    def _listen(self) -> None:
-        """Read on, unless what has arrived must be handled first. A connection with nothing unread is always read from,
+    held_bytes = 0
+    """See `IntakeReader`: a body that has arrived is charged where it is collected."""
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether what has arrived must be handled first. A connection with nothing unread is always read from,
         to notice its end."""
         exchange = self.current
-        if self._closing:
-            pause = False
-        elif self._next_turn is not None or (self._body_held_back and exchange is not None):
-            pause = True
-        elif exchange is None:
-            pause = self._out.is_behind and self._reader.unread > 0
-        else:
-            incoming = exchange.incoming
-            takes = incoming is not None and incoming.is_wanted and not (incoming.complete or incoming.failed)
-            pause = not takes and self._reader.unread > 0
-        if pause is self._reading_paused:
-            return
-        self._reading_paused = pause
-        if pause:
-            self._transport.pause_reading()
-        elif not self._transport.is_closing():
-            self._transport.resume_reading()
+        if exchange is None:
+            return self._out.is_behind and self._intake.unread.size > 0
+        if self._body_held_back:
+            return True
+        incoming = exchange.incoming
+        takes = incoming is not None and incoming.is_wanted and not (incoming.complete or incoming.failed)
+        return not takes and self._intake.unread.size > 0
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        """Do what can be done now, in this pass of the loop."""
-        if self._advancing or self._closing:
-            return
-        if self._next_turn is None and self._shared.rota.is_late(self._out.owner):
-            self._go_on_later()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if self._advancing or self._closing:
-            return
-        if self._next_turn is None:
-            self._advancing = True
-            try:
-                self._take_steps()
-            except ServiceError as error:
-                self._refuse(error)
-            finally:
-                self._advancing = False
-        self._charge_unread()
-        self._listen()
-
-    def _take_steps(self) -> None:
-        for _ in range(_STEPS_MAX):
-            if self._closing:
-                return
-            exchange = self.current
-            if exchange is None:
-                if self._out.is_behind or not self._begin_next():
-                    return
-            elif exchange.incoming is None or not exchange.incoming.is_wanted or not self._move_body(exchange):
-                return
-        self._go_on_later()
-
-    def _go_on_later(self) -> None:
-        if self._next_turn is None:
-            self._next_turn = self._shared.rota.ask(self._out.owner, self._have_turn)
-
-    def _have_turn(self) -> None:
-        self._next_turn = None
-        self._go_on()
+    def consume_some(self) -> bool:
+        """Begin requests and move bodies on. See `IntakeReader`."""
+        try:
+            for _ in range(_STEPS_MAX):
+                if self._closing:
+                    return False
+                exchange = self.current
+                if exchange is None:
+                    if self._out.is_behind or not self._begin_next():
+                        return False
+                elif exchange.incoming is None or not exchange.incoming.is_wanted or not self._move_body(exchange):
+                    return False
+        except ServiceError as error:
+            self._refuse(error)
+            return False
+        return True
 
     def _begin_next(self) -> bool:
         """Begin the next request; return whether there was one. Raises what is wrong with it."""
@@ -261,7 +224,7 @@ class HttpConnection(ClientConnection):
         if head is None:
             if self._sends_no_more:
                 self.close()
-            elif self._is_idle and reader.unread:
+            elif self._is_idle and self._intake.unread.size:
                 self._is_idle = False
                 self._deadline = self._loop.time() + shared.bounds.header_timeout_s
             return False
@@ -294,8 +257,9 @@ class HttpConnection(ClientConnection):
         self._deadline = self._loop.time() + self._shared.bounds.body_timeout_s
         self._is_idle = False
         self._body_held_back = False
-        if not self._advancing:
-            self._go_on_later()
+        if not self._intake.is_consuming:
+            self._intake.ask_turn()
+            self._intake.listen()
 
     def _move_body(self, exchange: Exchange) -> bool:
         """Move on what has arrived of the body; return whether there was any."""
@@ -337,27 +301,21 @@ class HttpConnection(ClientConnection):
                 self._hand_over(exchange.upgrade)
             return
         self._expect_request(shared.bounds.keep_alive_s)
-        if self._advancing:
+        if self._intake.is_consuming:
             return
-        if self._reader.unread or self._sends_no_more:
-            self._go_on_later()
-        self._listen()
+        if self._intake.unread.size or self._sends_no_more:
+            self._intake.ask_turn()
+        self._intake.listen()
 
     def _hand_over(self, upgrade: Upgrade) -> None:
         """Hand the transport, and what has arrived, to a successor. Nothing is done here any more."""
         shared, transport = self._shared, self._transport
         self._closing = True
-        self._holding.resize(0)
-        if self._next_turn is not None:
-            self._next_turn.cancel()
-            self._next_turn = None
-        unread = self._reader.take_rest()
         handed = Handed(
             transport,
             self._out,
             self._progress,
-            shared.memory,
-            shared.rota,
+            self._intake,
             shared.bounds.reader_timeout_s,
             self._opened_at,
             shared.note_upgraded_lost,
@@ -366,10 +324,7 @@ class HttpConnection(ClientConnection):
         shared.connections.pop(self, None)
         shared.upgraded[successor] = None
         transport.set_protocol(successor)
-        if self._reading_paused and not transport.is_closing():
-            self._reading_paused = False
-            transport.resume_reading()
-        successor.begin(unread)
+        successor.begin()
 
     def _refuse(self, error: ServiceError) -> None:
         """Answer something that is no request, or will not be read, and close the connection."""
@@ -382,22 +337,15 @@ class HttpConnection(ClientConnection):
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
-    def _charge_unread(self) -> None:
-        """Account for unread bytes. A client that holds too much is not read from any more."""
-        unread = self._reader.unread
-        if unread == self._holding.size:
+    def note_no_room(self, error: ServiceError) -> None:
+        """Refuse what a client sends that holds too much. It is not read from any more."""
+        exchange = self.current
+        if exchange is None:
+            self._refuse(error)
             return
-        try:
-            self._holding.resize_for(self._out.owner, unread)
-        except ServiceError as error:
-            self._reader = RequestReader(self._shared.heads)
-            exchange = self.current
-            if exchange is None:
-                self._refuse(error)
-                return
-            exchange.keep_alive = False
-            if exchange.incoming is not None and not exchange.incoming.complete:
-                exchange.incoming.fail(error)
+        exchange.keep_alive = False
+        if exchange.incoming is not None and not exchange.incoming.complete:
+            exchange.incoming.fail(error)
 
     # -- time and the end -----------------------------------------------------------------------------------------
 
@@ -410,7 +358,7 @@ class HttpConnection(ClientConnection):
             elif self._deadline is not None and self.current is None:
                 self._deadline = max(self._deadline, now + _LINGER_S)
             return
-        if self._reading_paused and not self._transport.is_closing() and self._is_broken():
+        if self._intake.is_paused and not self._transport.is_closing() and self._is_broken():
             self._transport.abort()
             return
         if self._deadline is None or now <= self._deadline:
@@ -464,21 +412,19 @@ class HttpConnection(ClientConnection):
 
     def close(self) -> None:
         self._closing = True
-        self._reader.forget()
+        self._intake.end()
         self._transport.close()
 
     def _linger(self) -> None:
         """Close after the client could read the answer: closing with unread input would reset the connection."""
         self._closing = True
-        self._reader.forget()
-        self._holding.resize(0)
+        self._intake.end()
         self._deadline = self._loop.time() + _LINGER_S
         if self._transport.is_closing():
             return
         if self._sends_no_more or not self._transport.can_write_eof():
             self._transport.close()
             return
-        self._listen()
         self._transport.write_eof()
 
     def _look_for_client(self, times: int) -> None:

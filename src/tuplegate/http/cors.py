@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.origins import Origin, find_seen
+from tuplegate.http.origins import ANY, Origin, find_seen
 
 _log: Final = structlog.get_logger()
 
@@ -24,8 +24,6 @@ _EXPOSE_HEADERS = (
 )
 _MAX_AGE_S = 7200
 _SHOWN_MAX = 200
-
-ANY = "*"
 
 
 class CorsPolicy:

@@ -238,6 +238,7 @@ class Exchange:
 
     def write_last(self, data: bytes) -> None:
         """Write the last piece, without waiting for the client to take it."""
+        self.sent_bytes += len(data)
         self.outgoing.write(self._frame(data))
         self.finish()
 

@@ -46,6 +46,22 @@ class Buffer:
         self.at = at + len(taken)
         return taken
 
+    def take_all(self) -> bytes:
+        return self.take(self.size)
+
+    def clear(self) -> None:
+        self.data = b""
+        self.at = 0
+
+    def compact(self) -> int:
+        """Give up the memory of what was taken, unless that is less than what is left. Return the bytes in memory."""
+        if self.at:
+            size = self.size
+            if size <= self.at:
+                self.data = self.data[self.at :]
+                self.at = 0
+        return len(self.data)
+
 
 class Body:
     """`read` returns what has arrived of the body; once it is `complete` there is no more."""
@@ -142,7 +158,7 @@ class ChunkedBody(Body):
         self._trailers += len(line) + 2
         if self._trailers > _TRAILER_BYTES_MAX:
             raise malformed(f"the headers behind its body are over {_TRAILER_BYTES_MAX} bytes")
-        if not _FRAMING.isdisjoint(read_fields([line])):
+        if not _FRAMING.isdisjoint(read_fields([line], 1)):
             raise malformed("a header behind its body says how long it is")
         return True
 

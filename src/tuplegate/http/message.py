@@ -7,6 +7,7 @@ whatever came before. So a head that arrives again need not be parsed again (see
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -14,6 +15,8 @@ from tuplegate.protocol.errors import ServiceError
 
 HEAD_BYTES_MAX: Final = 32 * 1024
 FIELDS_MAX: Final = 100
+_ROOM_BYTES, _ROOM_FIELDS = 2 * 1024, 10
+"""What the service's own processes may add to a head when they pass it on, all of them together."""
 BLANK_LINE: Final = b"\r\n\r\n"
 CHUNKED: Final = -1
 """The length of a body in chunks, which tell themselves where it ends."""
@@ -41,15 +44,28 @@ def malformed(message: str) -> ServiceError:
     return ServiceError("malformed_request", f"this is not an HTTP/1.1 request: {message}")
 
 
+@dataclass(frozen=True, slots=True)
+class HeadLimits:
+    """The size of a head, and the number of its headers, that are taken at most."""
+
+    bytes_max: int = HEAD_BYTES_MAX
+    fields_max: int = FIELDS_MAX
+
+
+FROM_CLIENTS: Final = HeadLimits()
+FROM_OURSELVES: Final = HeadLimits(HEAD_BYTES_MAX + _ROOM_BYTES, FIELDS_MAX + _ROOM_FIELDS)
+"""The limits on connections that only processes of the service can open: a head that was taken is taken on."""
+
+
 class Fields:
     """The headers of a request, and what they say of it. Immutable: the heads of many requests may share them.
 
     `length` is that of the body, or CHUNKED.
     """
 
-    def __init__(self, raw: bytes, *, is_http_1_1: bool) -> None:
+    def __init__(self, raw: bytes, fields_max: int, *, is_http_1_1: bool) -> None:
         """`raw` begins behind the first line of the request and ends with the blank line. Raises malformed_request."""
-        headers = read_fields(raw[:-4].split(b"\r\n") if len(raw) > 4 else [])
+        headers = read_fields(raw[:-4].split(b"\r\n") if len(raw) > 4 else [], fields_max)
         self.headers: Final[Mapping[bytes, bytes]] = MappingProxyType(headers)
         self.length: Final = _body_length(headers, is_http_1_1=is_http_1_1)
         self.expects_continue: Final = is_http_1_1 and headers.get(b"expect", b"").lower() == b"100-continue"
@@ -64,7 +80,7 @@ class Head:
     still percent-encoded. `noted` is what a route has made of the head and of nothing else; it is forgotten with it.
     """
 
-    def __init__(self, raw: bytes, known: Fields | None = None) -> None:
+    def __init__(self, raw: bytes, known: Fields | None = None, fields_max: int = FIELDS_MAX) -> None:
         """`raw` ends with the blank line. `known` are its headers, where they came before behind the same version of
         HTTP. Raises malformed_request."""
         end = raw.find(b"\r\n")
@@ -72,7 +88,7 @@ class Head:
         if line is None:
             raise malformed("its first line is not of the form METHOD target HTTP/1.1")
         self.is_http_1_1: Final = line[3] == b"1"
-        fields = known or Fields(raw[end + 2 :], is_http_1_1=self.is_http_1_1)
+        fields = known or Fields(raw[end + 2 :], fields_max, is_http_1_1=self.is_http_1_1)
         self.method: Final = line[1].decode()
         self.target: Final = line[2]
         self.origin_form: Final = _origin_form(self.method, line[2])
@@ -87,10 +103,10 @@ class Head:
         self.noted: object = None
 
 
-def read_fields(lines: list[bytes]) -> dict[bytes, bytes]:
+def read_fields(lines: list[bytes], fields_max: int) -> dict[bytes, bytes]:
     """Return headers by their names in lower case, without blanks around a value; repeated ones become a list."""
-    if len(lines) > FIELDS_MAX:
-        raise malformed(f"it has more than {FIELDS_MAX} headers")
+    if len(lines) > fields_max:
+        raise malformed(f"it has more than {fields_max} headers")
     headers: dict[bytes, bytes] = {}
     for line in lines:
         name, colon, value = line.partition(b":")
@@ -182,7 +198,8 @@ class HeadCache:
     a path of its own, and its client sends the same headers with all of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: HeadLimits = FROM_CLIENTS) -> None:
+        self.limits = limits
         self._young: dict[bytes, Head] = {}
         self._old: dict[bytes, Head] = {}
         self._young_fields: dict[bytes, Fields] = {}
@@ -205,7 +222,7 @@ class HeadCache:
         known = self._young_fields.get(key)
         if known is not None:
             return Head(raw, known)
-        head = Head(raw, self._old_fields.get(key))
+        head = Head(raw, self._old_fields.get(key), self.limits.fields_max)
         if len(key) <= _HELD_BYTES_MAX:
             if len(self._young_fields) >= _HELD_MAX:
                 self._old_fields, self._young_fields = self._young_fields, {}

@@ -1,6 +1,7 @@
 """Origins: scheme, host and port of the planes, of pages that may call them, and of where the alias leads."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -9,6 +10,8 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound to it here
 _LOCAL_NAME = "localhost"
+ANY = "*"
+"""Stands for all origins in the list of those that are allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,14 @@ class Origin:
     def is_everywhere(self) -> bool:
         """Return whether it is bound to all addresses of the machine, so that nobody can reach it by this one."""
         return self.host in _EVERYWHERE
+
+    @property
+    def needs_no_name(self) -> bool:
+        """Return whether nobody but the machine itself can answer for the host: it is an address, or localhost."""
+        try:
+            return self.host == _LOCAL_NAME or bool(ip_address(self.host))
+        except ValueError:
+            return False
 
     @property
     def local_alias(self) -> "Origin | None":
@@ -68,3 +79,29 @@ def find_seen(origin: Origin, host: bytes | None) -> Origin | None:
     if origin.is_everywhere:
         return replace(origin, host=name) if name else None
     return (name == _LOCAL_NAME and origin.local_alias) or origin
+
+
+class PageOrigins:
+    """The origins whose pages may open a WebSocket: those of the service itself, and those that are `listed`.
+
+    No name is taken from a request: the owner of a hostile name can let it resolve to this machine. Where the service
+    is bound to all addresses of its machine, its own pages are those that a browser has from one of these addresses.
+    """
+
+    def __init__(self, own: Iterable[Origin], listed: frozenset[str] = frozenset()) -> None:
+        aliases = {alias for origin in own if (alias := origin.local_alias) is not None}
+        named = {str(origin) for origin in {*own} | aliases if not origin.is_everywhere}
+        self._exact = frozenset(origin.encode() for origin in named | listed)
+        self._any = ANY in listed
+        self._everywhere = {(origin.scheme, origin.port) for origin in own if origin.is_everywhere}
+
+    def allow(self, origin: bytes, host: bytes | None) -> bool:
+        """Return whether a page of this `Origin` may send what it sends to this `Host`."""
+        if self._any or origin in self._exact:
+            return True
+        try:
+            page = parse_origin(origin.decode("latin-1"))
+        except ValueError:
+            return False
+        is_own = (page.scheme, page.port) in self._everywhere and page.needs_no_name
+        return is_own and page.authority.encode() == host

@@ -1,13 +1,13 @@
 """Reads requests: bytes in, events out. It calls nobody, and knows nothing of connections.
 
-After `feed`, `next` returns one event after the other: a Head, pieces of its body, END, and then the next Head; or None
-when more bytes are needed. Bytes that are no request raise an error, and nothing can be read after them.
+From the bytes of a Buffer, `next` returns one event after the other: a Head, pieces of its body, END, and then the next
+Head; or None when more bytes are needed. Bytes that are no request raise an error, and nothing can be read after them.
 """
 
 from typing import Final
 
 from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
-from tuplegate.http.message import BLANK_LINE, CHUNKED, HEAD_BYTES_MAX, REQUEST_LINE, Head, HeadCache, malformed
+from tuplegate.http.message import BLANK_LINE, CHUNKED, REQUEST_LINE, Head, HeadCache, malformed
 from tuplegate.protocol.errors import ServiceError
 
 _EMPTY_LINES_MAX: Final = 4
@@ -25,31 +25,16 @@ Event = Head | bytes | End
 
 
 class RequestReader:
-    def __init__(self, heads: HeadCache) -> None:
+    def __init__(self, heads: HeadCache, unread: Buffer) -> None:
         self._heads = heads
-        self._buffer = Buffer()
+        self._bytes_max = heads.limits.bytes_max
+        self._buffer = unread
         self._body: Body | None = None
         self._refused = ""
         """The message of the first error."""
         self._searched = 0
         """Bytes of the current head that were searched for its end in vain."""
         self._empty_lines = 0
-
-    def feed(self, data: bytes) -> None:
-        self._buffer.feed(data)
-
-    def forget(self) -> None:
-        """Drop what has arrived and was not read."""
-        self._buffer = Buffer()
-
-    def take_rest(self) -> bytes:
-        """Return what has arrived behind the current request; nothing is read here any more."""
-        return self._buffer.take(self._buffer.size)
-
-    @property
-    def unread(self) -> int:
-        """How many bytes have arrived and were not returned yet."""
-        return self._buffer.size
 
     @property
     def has_whole_body(self) -> bool:
@@ -64,7 +49,7 @@ class RequestReader:
             return self._next()
         except ServiceError as exc:
             self._refused = exc.body.message
-            self.forget()
+            self._buffer.clear()
             raise
 
     def _next(self) -> Event | None:
@@ -86,13 +71,15 @@ class RequestReader:
     def _read_head(self) -> Head | None:
         buffer = self._buffer
         data = buffer.data
+        if buffer.at == len(data):
+            return None
         while self._searched == 0 and data.startswith(b"\r\n", buffer.at):
             if self._empty_lines == _EMPTY_LINES_MAX:
                 raise malformed(f"there are more than {_EMPTY_LINES_MAX} empty lines in front of it")
             self._empty_lines += 1
             buffer.at += 2  # RFC 9112 §2.2: a few are ignored
         at = buffer.at
-        end = data.find(BLANK_LINE, at + self._searched, at + HEAD_BYTES_MAX)
+        end = data.find(BLANK_LINE, at + self._searched, at + self._bytes_max)
         if end < 0:
             self._look_at_part()
             return None
@@ -106,8 +93,8 @@ class RequestReader:
         size = buffer.size
         if size == 0 or buffer.data[buffer.at :] == b"\r":
             return
-        if size >= HEAD_BYTES_MAX:
-            raise malformed(f"its headers are over {HEAD_BYTES_MAX} bytes")
+        if size >= self._bytes_max:
+            raise malformed(f"its headers are over {self._bytes_max} bytes")
         start = buffer.at + max(0, self._searched - 1)
         line_end = buffer.data.find(b"\n", start)
         while line_end >= 0:

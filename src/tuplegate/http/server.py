@@ -18,6 +18,7 @@ from tuplegate.http.connection import Handler, HttpBounds, HttpConnection, Share
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory
+from tuplegate.http.message import FROM_CLIENTS, HeadLimits
 from tuplegate.http.places import Places
 from tuplegate.http.rota import Rota
 from tuplegate.http.tls import TlsContext
@@ -43,9 +44,10 @@ class HttpServer:
         rota: Rota | None = None,
         tls: TlsContext | None = None,
         cors: CorsPolicy | None = None,
+        limits: HeadLimits = FROM_CLIENTS,
     ) -> None:
-        """Servers on the same loop share the rota."""
-        self._shared = SharedState(handler, bounds, memory, rota or Rota(), cors, with_tls=tls is not None)
+        """Servers on the same loop share the rota. `limits` are those of the heads of requests."""
+        self._shared = SharedState(handler, bounds, memory, rota or Rota(), cors, limits, with_tls=tls is not None)
         self._shared.on_change = self._publish_count
         self._shared.on_end = self._on_request_end
         self._shared.make_place = self._make_place

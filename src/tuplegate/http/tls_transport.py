@@ -5,10 +5,10 @@ where nobody counts them, and one direction cannot be closed separately. Here no
 between. It goes to the transport below at once, whose buffer, pauses and end are passed up unchanged, so that to an
 HTTP connection this is a transport like any other.
 
-What is read waits here until its record is whole, or for its turn. In one pass of the loop a connection has as many
-records decrypted as take about a millisecond, and is not read again before the others had their turn. OpenSSL gets
-whole records, a few at a time, because its buffers never shrink. Everything is freed with the connection, without the
-garbage collector.
+What is read waits in an Intake until its record is whole, or for its turn. In one pass of the loop a connection has as
+many records decrypted as take about a millisecond, and is not read again before the others had their turn. OpenSSL
+gets whole records, a few at a time, because its buffers never shrink. Everything is freed with the connection, without
+the garbage collector.
 """
 
 import asyncio
@@ -16,8 +16,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from tuplegate.http.intake import Intake
 from tuplegate.http.memory import Holding, Memory, stranger_at
-from tuplegate.http.rota import Rota, Turn
+from tuplegate.http.rota import Rota
 from tuplegate.http.tls_records import HelloCheck, end_of_records
 from tuplegate.protocol.errors import ServiceError
 
@@ -76,15 +77,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._hello: HelloCheck | None = None
         self._negotiated = 0
         """Bytes that were taken during the handshake."""
-        self._unread = b""
-        self._rota = rota
-        self._turn: Turn | asyncio.Handle | None = None
-        """The next turn, if there is something to do."""
-        self._is_paused = False
-        """By the protocol above."""
-        self._is_listening = True
+        self._rota = rota or Rota()
         self._memory = memory
-        self._holding: Holding | None = None
+        self.is_full = False
+        """The protocol above wants no more just now. See `IntakeReader`."""
         self.address = ""
 
     # -- towards the transport below ------------------------------------------------------------------------------
@@ -94,8 +90,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._opened_at = self._loop.time()
         self.address = stranger_at(transport)
-        if self._memory is not None:
-            self._holding = Holding(self._memory, self.address, self._below)
+        holding = None if self._memory is None else Holding(self._memory, self.address, self._below)
+        self._intake = Intake(self._below, self._rota, holding, self)
         if self._on_opened is not None:
             self._on_opened(self)
         if self._server_name is not None:
@@ -109,56 +105,45 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._endpoint
 
     def data_received(self, data: bytes) -> None:
-        if self._is_over:
-            return  # it is still read, so that the other side can read too
-        self._unread = self._unread + data if self._unread else data
-        if self._turn is None and not self._is_paused:
-            if self._rota is not None and self._rota.is_late(self._owner):
-                self._go_on(with_turn=True)
-            else:
-                self._take_turn()
+        self._intake.feed(data)
 
-    def _take_turn(self) -> None:
-        """Decrypt what has arrived, as far as one turn goes, and pass it up in one piece."""
-        self._turn = None
+    def consume_some(self) -> bool:
+        """Decrypt what has arrived, as far as one turn goes, and pass it up in one piece. See `IntakeReader`."""
+        if self.is_full:
+            return False
         pieces: list[bytes] = []
         try:
             try:
-                is_long = self._decrypt(self._endpoint or self._begin(), pieces)
+                return self._decrypt(self._endpoint or self._begin(), pieces)
             finally:
                 if pieces and self._above is not None:
                     self._above.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-            self._charge()
         except ssl.SSLZeroReturnError:
             self.close()  # the other side has said goodbye, so it waits for no answer
         except (ssl.SSLError, ServiceError) as exc:  # no TLS, a wrong certificate, or too many bytes
             self._give_up(exc)
-        else:
-            self._go_on(with_turn=is_long)
+        return False
 
     def _decrypt(self, endpoint: _Endpoint, pieces: list[bytes]) -> bool:
         """Return whether this turn was a long one."""
-        data, at, left = self._unread, 0, _TURN_RECORDS
-        self._unread = b""
-        try:
-            while left:
-                end, count = end_of_records(data, at, left, _PIECE)
-                if count == 0:
-                    break
-                part, at = data[at:end], end
-                left -= count
-                if self._above is None:
-                    self._look_at_negotiation(part)
-                endpoint.incoming.write(part)
-                if self._above is not None or self._negotiate(endpoint):
-                    _read(endpoint, pieces)
-                if endpoint.outgoing.pending:
-                    self._flush(endpoint)  # a message of TLS itself
-        finally:
-            self._unread = data[at:]
+        unread, left, size = self._intake.unread, _TURN_RECORDS, 0
+        while left:
+            end, count = end_of_records(unread.data, unread.at, left, _PIECE)
+            if count == 0:
+                break
+            part = unread.take(end - unread.at)
+            left -= count
+            size += len(part)
+            if self._above is None:
+                self._look_at_negotiation(part)
+            endpoint.incoming.write(part)
+            if self._above is not None or self._negotiate(endpoint):
+                _read(endpoint, pieces)
+            if endpoint.outgoing.pending:
+                self._flush(endpoint)  # a message of TLS itself
         if self._hello is not None:
-            self._look_at_size(len(self._unread))
-        return left <= _TURN_RECORDS - _LONG_RECORDS or at >= _LONG_BYTES
+            self._look_at_size(unread.size)
+        return left <= _TURN_RECORDS - _LONG_RECORDS or size >= _LONG_BYTES
 
     def _negotiate(self, endpoint: _Endpoint) -> bool:
         """Continue the handshake; return whether it is done."""
@@ -180,36 +165,23 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._hello.look(records)
             self._look_at_size(0)
             self._negotiated += len(records)
-            self._charge()
+            self._intake.charge()
 
     def _look_at_size(self, unread: int) -> None:
         if self._negotiated + unread > _NEGOTIATION_MAX:
             raise ssl.SSLError(f"over {_NEGOTIATION_MAX} bytes have come, and nothing is agreed")
 
-    def _go_on(self, *, with_turn: bool) -> None:
-        """Ask for another turn if there may be something to do; otherwise read on."""
-        if with_turn and self._turn is None and not self._is_paused and not self._is_over:
-            if self._rota is None:
-                self._turn = self._loop.call_soon(self._take_turn)
-            else:
-                self._turn = self._rota.ask(self._owner, self._take_turn)
-        is_wanted = self._turn is None and not self._is_paused
-        if is_wanted != self._is_listening and not self._below.is_closing():
-            self._is_listening = is_wanted
-            if is_wanted:
-                self._below.resume_reading()
-            else:
-                self._below.pause_reading()
-
     @property
-    def _owner(self) -> str:
+    def owner(self) -> str:
         return str(getattr(self._above, "owner", self.address))
 
-    def _charge(self) -> None:
-        """Account for what is held now. Raises busy."""
-        if self._holding is not None:
-            negotiating = 0 if self._hello is None else self._negotiated + _NEGOTIATION_COST
-            self._holding.resize(len(self._unread) + negotiating)
+    @property
+    def held_bytes(self) -> int:
+        """Return an estimate of what OpenSSL holds during the handshake."""
+        return 0 if self._hello is None else self._negotiated + _NEGOTIATION_COST
+
+    def note_no_room(self, error: ServiceError) -> None:
+        self._give_up(error)
 
     def readiness(self) -> tuple[int, float] | None:
         """See `Places`."""
@@ -235,11 +207,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """Free everything that is held for the connection."""
         self._is_over = True
         self._endpoint = self._hello = None
-        self._unread = b""
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
-        self._charge()
+        self._intake.end()
 
     def eof_received(self) -> bool:
         return False
@@ -296,7 +264,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             pass  # OpenSSL waits for a goodbye in return, which nobody needs
         self._flush(endpoint)
         self._end()
-        self._go_on(with_turn=False)
 
     def write_eof(self) -> None:
         self._say_goodbye()
@@ -316,12 +283,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._below.is_closing()
 
     def pause_reading(self) -> None:
-        self._is_paused = True
-        self._go_on(with_turn=False)
+        self.is_full = True
+        self._intake.listen()
 
     def resume_reading(self) -> None:
-        self._is_paused = False
-        self._go_on(with_turn=bool(self._unread))
+        self.is_full = False
+        if self._intake.unread.size:
+            self._intake.ask_turn()
+        self._intake.listen()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._below.set_write_buffer_limits(high, low)

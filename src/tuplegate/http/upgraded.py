@@ -9,15 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tuplegate.http.memory import Memory
-from tuplegate.http.rota import Rota
+from tuplegate.http.intake import Intake
 from tuplegate.http.stalls import ClientProgress
 from tuplegate.http.writing import Outgoing
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """The things that an HTTP connection hands to its successor.
+    """The things that an HTTP connection hands to its successor. What has arrived already is in the intake.
 
     `on_lost` must be called when the connection is gone.
     """
@@ -25,8 +24,7 @@ class Handed:
     transport: asyncio.Transport
     outgoing: Outgoing
     progress: ClientProgress
-    memory: Memory
-    rota: Rota
+    intake: Intake
     reader_timeout_s: float
     opened_at: float
     on_lost: "Callable[[UpgradedConnection], None]"
@@ -62,12 +60,13 @@ class UpgradedConnection(ClientConnection):
         self._transport = handed.transport
         self._out = handed.outgoing
         self._progress = handed.progress
+        self._intake = handed.intake
         self._reader_timeout_s = handed.reader_timeout_s
         self._opened_at = handed.opened_at
         self._on_lost = handed.on_lost
 
-    def begin(self, unread: bytes) -> None:
-        """Take over; `unread` has arrived already."""
+    def begin(self) -> None:
+        """Take over."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -97,6 +96,7 @@ class UpgradedConnection(ClientConnection):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._intake.end()
         self._out.note_lost()
         self._on_lost(self)
 

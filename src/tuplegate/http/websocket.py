@@ -25,9 +25,9 @@ from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
 from tuplegate.http.exchange import ClientGone, Exchange
-from tuplegate.http.memory import Holding
+from tuplegate.http.framing import Buffer
 from tuplegate.http.message import Head
-from tuplegate.http.rota import Turn
+from tuplegate.http.origins import PageOrigins
 from tuplegate.http.short_frames import measure_frame, read_frame, write_frame
 from tuplegate.http.upgraded import Handed, UpgradedConnection
 from tuplegate.protocol.errors import ServiceError
@@ -40,10 +40,11 @@ _SILENT.setLevel(logging.CRITICAL)
 
 _FRAGMENTS_MAX: Final = 1024
 """Frames of one message. Empty ones would go on for ever otherwise."""
-_STEP: Final = 4 * 1024
-_STEPS_MAX: Final = 16
+_STEP: Final = 1024
+_STEPS_MAX: Final = 64
 _FRAMES_MAX: Final = 128
-"""What is read in one turn: pieces of that size, until so many frames have come."""
+"""What is read in one turn: pieces of that size, until so many frames have come. A piece of the smallest frames takes
+about a millisecond."""
 _QUEUE_MAX: Final = 64 * 1024
 """Bytes that may wait to be taken before nothing more is read."""
 _END_S: Final = 2.0
@@ -72,7 +73,7 @@ def asks_for_websocket(head: Head) -> bool:
     return b"upgrade" in options and head.headers.get(b"upgrade", b"").strip().lower() == b"websocket"
 
 
-def check_upgrade(exchange: Exchange) -> bytes:
+def check_upgrade(exchange: Exchange, pages: PageOrigins) -> bytes:
     """Return the headers of the answer that opens a WebSocket. Raises what is wrong with the request."""
     head = exchange.head
     if not (head.method == "GET" and asks_for_websocket(head)):
@@ -82,7 +83,7 @@ def check_upgrade(exchange: Exchange) -> bytes:
         raise _upgrade_required(f"the version of WebSocket is 13, not {version[:20].decode('latin-1')!r}")
     if head.length != 0:
         raise ServiceError("malformed_request", "a request for a WebSocket has no body")
-    check_origin(exchange)
+    check_origin(exchange, pages)
     key = head.headers.get(b"sec-websocket-key", b"")
     try:
         is_good = len(base64.b64decode(key, validate=True)) == 16
@@ -94,18 +95,15 @@ def check_upgrade(exchange: Exchange) -> bytes:
     return b"upgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: %b\r\n" % accept
 
 
-def check_origin(exchange: Exchange) -> None:
-    """Raise forbidden for a page whose origin is neither allowed nor the service's own: no browser keeps a WebSocket
-    from a page."""
+def check_origin(exchange: Exchange, pages: PageOrigins) -> None:
+    """Raise forbidden for a page of an origin that is not allowed: no browser keeps a WebSocket from a page."""
     origin = exchange.headers.get(b"origin")
-    if origin is None or b"access-control-allow-origin" in exchange.extra_headers:
-        return
-    host = exchange.headers.get(b"host")
-    if host is None or origin.partition(b"://")[2] != host:
+    if origin is not None and not pages.allow(origin, exchange.headers.get(b"host")):
         raise ServiceError(
             "forbidden",
             "pages of this origin may not use the service",
-            hint="The operator allows origins with the setting cors_origins.",
+            hint="The operator allows origins with the setting cors_origins, and names the service's own with data_url,"
+            " alias_url and control_url.",
         )
 
 
@@ -143,13 +141,15 @@ class Frames:
     def _look_at_state(self) -> None:
         self.is_over = self._protocol.state is not State.OPEN
 
-    def feed(self, data: bytes) -> tuple[list[bytes], int]:
-        """Return the payloads that are whole now, and how many frames have come."""
+    def read_some(self, unread: Buffer) -> tuple[list[bytes], int]:
+        """Take a piece of the bytes. Return the payloads that are whole now, and how many frames have come."""
         protocol = self._protocol
-        if self._fragments == 0 and self._inside == 0 and not self.is_over:
-            payload = read_frame(data, masked=True)
+        if unread.at == 0 and self._fragments == 0 and self._inside == 0 and not self.is_over:
+            payload = read_frame(unread.data, masked=True)
             if payload is not None and len(payload) <= self._short_max:
+                unread.clear()
                 return [payload], 1
+        data = unread.take(_STEP)
         protocol.receive_data(data)
         self._look_at_state()
         payloads: list[bytes] = []
@@ -217,16 +217,10 @@ class WebSocketConnection(UpgradedConnection):
         self._bounds = bounds
         self._serve = serve
         self._loop = asyncio.get_running_loop()
-        self._rota = handed.rota
-        self._holding = Holding(handed.memory, handed.outgoing.owner, handed.transport)
         self._frames = Frames(bounds)
-        self._unread = b""
-        self._turn: Turn | None = None
         self._queue: deque[bytes] = deque()
-        self._queued = 0
-        self._held_above = 0
+        self._queued = self._received = self._held_above = 0
         self._arrived: asyncio.Future[None] | None = None
-        self._is_paused = False
         self._heard_at = self._loop.time()
         self._pinged_at: float | None = None
         self._ends_at: float | None = None
@@ -235,12 +229,16 @@ class WebSocketConnection(UpgradedConnection):
         self.on_stop: Callable[[], None] | None = None
         """Called when the server stops."""
         self.is_stopping = False
-        self._out.pass_to(self._advance)
+        self._out.pass_to(self._intake.advance)
 
     # -- for whoever serves it ------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes:
-        """Return what has arrived, at least a byte; nothing where the client has said goodbye."""
+        """Return what has arrived, at least a byte; nothing where the client has said goodbye. It is charged to the
+        client until the next call, or until `hold` tells how much is left of all that was received."""
+        if self._received:
+            self._received = 0
+            self._intake.settle()
         while not self._queue:
             if self._frames.is_over or self._out.is_lost:
                 return b""
@@ -248,8 +246,8 @@ class WebSocketConnection(UpgradedConnection):
             await self._arrived
         data = self._queue[0] if len(self._queue) == 1 else b"".join(self._queue)
         self._queue.clear()
-        self._queued = 0
-        self._advance()
+        self._received, self._queued = self._queued, 0
+        self._intake.advance()
         return data
 
     async def send(self, data: bytes) -> None:
@@ -268,90 +266,70 @@ class WebSocketConnection(UpgradedConnection):
         self._flush()
 
     def hold(self, size: int) -> None:
-        """Account for bytes that whoever serves it holds of what was received."""
-        self._held_above = size
-        self._charge()
+        """Account for the bytes that whoever serves it still holds of all that was received."""
+        self._held_above, self._received = size, 0
+        self._intake.settle()
 
     def belong_to(self, owner: str) -> None:
         """Its client has shown a key of this organization."""
         self._out.belong_to(owner)
-        self._charge()
+        self._intake.settle()
 
     def close(self, code: CloseCode = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
         if self._ends_at is None:
             self._ends_at = self._loop.time() + _END_S
             self._frames.close(code, reason)
             self._flush()
-            self._advance()
+            self._intake.advance()
 
     # -- the transport --------------------------------------------------------------------------------------------
 
-    def begin(self, unread: bytes) -> None:
+    def begin(self) -> None:
         self._task = self._loop.create_task(self._serve(self))
         self._task.add_done_callback(self._on_served)
-        if unread:
-            self.data_received(unread)
+        self._intake.pass_to(self)
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
         self._pinged_at = None
-        self._unread = self._unread + data if self._unread else data
-        self._advance()
+        self._intake.feed(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unread = b""
-        self._holding.resize(0)
-        if self._turn is not None:
-            self._turn.cancel()
         if self._task is not None:
             self._task.cancel()
         super().connection_lost(exc)
         self._wake()
 
-    def _advance(self) -> None:
-        """Read on as far as one turn goes, unless somebody is behind."""
-        if self._turn is None and not self._out.is_lost:
-            if self._unread and self._rota.is_late(self._out.owner):
-                self._turn = self._rota.ask(self._out.owner, self._have_turn)
-            else:
-                self._take_turn()
-
-    def _have_turn(self) -> None:
-        self._turn = None
-        self._take_turn()
-
-    def _take_turn(self) -> None:
+    def consume_some(self) -> bool:
+        """Read frames, unless somebody is behind. See `IntakeReader`."""
+        unread = self._intake.unread
         steps = frames = 0
-        while self._unread and self._may_read and steps < _STEPS_MAX and frames < _FRAMES_MAX:
-            piece, self._unread = self._unread[:_STEP], self._unread[_STEP:]
+        while unread.size and not self.is_full and steps < _STEPS_MAX and frames < _FRAMES_MAX:
             was_over = self._frames.is_over
-            payloads, count = self._frames.feed(piece)
+            payloads, count = self._frames.read_some(unread)
             steps += 1
             frames += count
             if payloads and not was_over:
                 self._queue.extend(payloads)
                 self._queued += sum(map(len, payloads))
             self._flush()
-        if self._unread and self._may_read:
-            self._turn = self._rota.ask(self._out.owner, self._have_turn)
         if self._queue or self._frames.is_over:
             self._wake()
-        self._charge()
-        self._listen()
+        return unread.size > 0 and not self.is_full
 
     @property
-    def _may_read(self) -> bool:
-        return (self._queued < _QUEUE_MAX and not self._out.is_behind) or self._frames.is_over
+    def is_full(self) -> bool:
+        """Return whether somebody is behind: whoever takes what was received, or the client."""
+        return (self._queued >= _QUEUE_MAX or self._out.is_behind) and not self._frames.is_over
 
-    def _listen(self) -> None:
-        pause = bool(self._unread) or not self._may_read
-        if pause is self._is_paused or self._transport.is_closing():
-            return
-        self._is_paused = pause
-        if pause:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+    @property
+    def held_bytes(self) -> int:
+        return self._frames.held + self._queued + self._received + self._held_above
+
+    def note_no_room(self, error: ServiceError) -> None:
+        """Tell a client that holds too much that it is cut off."""
+        self._frames.fail(CloseCode.TRY_AGAIN_LATER, error.body.message)
+        self._flush()
 
     def _flush(self) -> None:
         data = self._frames.take_output()
@@ -363,18 +341,6 @@ class WebSocketConnection(UpgradedConnection):
             self._ends_at = self._loop.time() + _END_S
             if self._transport.can_write_eof() and not self._transport.is_closing():
                 self._transport.write_eof()
-
-    def _charge(self) -> None:
-        """Account for what is held. A client that holds too much is told so, and cut off."""
-        if self._out.is_lost:
-            return
-        try:
-            held = len(self._unread) + self._frames.held + self._queued + self._held_above
-            self._holding.resize_for(self._out.owner, held)
-        except ServiceError as error:
-            self._unread = b""
-            self._frames.fail(CloseCode.TRY_AGAIN_LATER, error.body.message)
-            self._flush()
 
     def _wake(self) -> None:
         arrived, self._arrived = self._arrived, None
@@ -389,7 +355,7 @@ class WebSocketConnection(UpgradedConnection):
             if now > self._ends_at:
                 self._transport.abort()
             return
-        if self._is_paused:  # its pongs are not read either
+        if self._intake.is_paused:  # its pongs are not read either
             self._heard_at, self._pinged_at = now, None
         elif self._pinged_at is not None:
             if now - self._pinged_at > self._bounds.pong_s:

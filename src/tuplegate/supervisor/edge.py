@@ -14,11 +14,13 @@ from tuplegate.supervisor.sockets import find_address
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The planes as others see them: their addresses, where the alias leads, and whose pages may call them."""
+    """The planes as others see them: their addresses, where the alias leads, and whose pages may call them.
+    `own_origins` are all of their addresses: bound ones, and those of the settings."""
 
     addresses: dict[str, Origin]
     upstream: worker.Upstream | None
     cors_origins: frozenset[str]
+    own_origins: frozenset[Origin]
 
     @property
     def hosts(self) -> list[str]:
@@ -38,12 +40,14 @@ def read_edge(settings: Settings, sockets: dict[str, socket.socket]) -> Edge:
         upstream = worker.Upstream(_find_reachable(bound["data"]) if own else addresses["data"], own)
         if upstream.origin in (bound["alias"], addresses.get("alias")):
             raise ServeError(f"--data-url {upstream.origin} is the alias itself, which would forward to itself")
+    planes = {plane: origin for plane, origin in bound.items() if plane != "metrics"}
+    own_origins = frozenset([*planes.values(), *addresses.values()])
     addresses = bound | addresses
     origins = {str(_parse(part, "--cors-origins")) if part != "*" else part for part in _split(settings.cors_origins)}
     if "control" in addresses:
         console = addresses["control"]
         origins |= {str(origin) for origin in (console, console.local_alias) if origin is not None}
-    return Edge(addresses, upstream, frozenset(origins))
+    return Edge(addresses, upstream, frozenset(origins), own_origins)
 
 
 def _split(text: str) -> list[str]:

@@ -146,6 +146,7 @@ class Supervisor:
                     upstream=self.edge.upstream,
                     tls=self.tls,
                     cors_origins=self.edge.cors_origins,
+                    own_origins=self.edge.own_origins,
                     life_fd=self._life[0],
                     ready=lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
                     number=number,

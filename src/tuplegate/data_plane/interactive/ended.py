@@ -8,7 +8,9 @@ from collections import OrderedDict
 from typing import Final
 
 from tuplegate.engine import port
+from tuplegate.protocol.errors import ServiceError
 
+_EXPIRED: Final = (port.EndReason.IDLE, port.EndReason.LIFETIME)
 _SHELVES_MAX: Final = 1_000
 _ENTRIES_MAX: Final = 1_000
 """Entries on one shelf."""
@@ -85,3 +87,15 @@ class EndedTransactions:
             self._bytes += fullest.bytes - before
         if len(self._shelves) > _SHELVES_MAX:
             self._bytes -= self._shelves.popitem(last=False)[1].bytes
+
+
+def explain_end(id: str, outcome: port.EndReason | port.Outcome) -> ServiceError:
+    if outcome in _EXPIRED:
+        what = "waited too long for its next request" if outcome is port.EndReason.IDLE else "was open for too long"
+        return ServiceError("transaction_expired", f"{id} {what}, and was rolled back")
+    if outcome is port.Outcome.COMMITTED:
+        return ServiceError("wrong_state", f"{id} is committed")
+    if outcome is port.Outcome.IN_PROGRESS:
+        return ServiceError("transaction_in_use", f"what becomes of {id} is being found out")
+    reason = port.EndReason.LOST if outcome is port.Outcome.ABORTED else outcome
+    return ServiceError("transaction_aborted", f"{id} was rolled back (reason: {reason.value}); nothing was applied")

@@ -9,7 +9,7 @@ from tuplegate.access.transaction_ids import IdKind, TransactionIds
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.interactive.ended import Answer, Ended
+from tuplegate.data_plane.interactive.ended import Answer, Ended, explain_end
 from tuplegate.data_plane.interactive.handover import Handover, Holder, HolderGone, HolderSilent
 from tuplegate.data_plane.interactive.held import Held, Holdings, find_repeated
 from tuplegate.data_plane.transaction import write_committed
@@ -19,7 +19,6 @@ from tuplegate.protocol.errors import ServiceError
 
 _encode: Final = msgspec.json.Encoder().encode
 Run = Callable[[Exchange, Identity], Awaitable[None]]
-_EXPIRED: Final = (port.EndReason.IDLE, port.EndReason.LIFETIME)
 _KNOWN_MAX: Final = 1_000
 """Ids that are remembered with their holders. To read one again costs as much as half of a hand-over."""
 
@@ -193,18 +192,6 @@ class Finder:
             ) from silent
         exchange.usage = None  # the holder has counted it
         return True
-
-
-def explain_end(id: str, outcome: port.EndReason | port.Outcome) -> ServiceError:
-    if outcome in _EXPIRED:
-        what = "waited too long for its next request" if outcome is port.EndReason.IDLE else "was open for too long"
-        return ServiceError("transaction_expired", f"{id} {what}, and was rolled back")
-    if outcome is port.Outcome.COMMITTED:
-        return ServiceError("wrong_state", f"{id} is committed")
-    if outcome is port.Outcome.IN_PROGRESS:
-        return ServiceError("transaction_in_use", f"what becomes of {id} is being found out")
-    reason = port.EndReason.LOST if outcome is port.Outcome.ABORTED else outcome
-    return ServiceError("transaction_aborted", f"{id} was rolled back (reason: {reason.value}); nothing was applied")
 
 
 def describe(held: Held) -> dict[str, str]:

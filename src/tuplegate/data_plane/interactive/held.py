@@ -9,7 +9,7 @@ from time import time
 from typing import Final
 
 from tuplegate.admission.seats import WorkerSeats
-from tuplegate.data_plane.interactive.ended import Answer, Ended, EndedTransactions
+from tuplegate.data_plane.interactive.ended import Answer, Ended, EndedTransactions, explain_end
 from tuplegate.engine import port
 from tuplegate.metrics.sums import Counted
 from tuplegate.protocol.errors import ServiceError
@@ -53,7 +53,7 @@ class Held:
     """One open transaction, and who began it.
 
     `sequence` is the last number that a request came with, and `answer` what that was answered, or the request that
-    ended it. `cut_off` ends the connection of the reader of a stream.
+    ended it. `end_stream` ends the stream that runs, whether its reader has taken it or not.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Held:
         self.sequence = 0
         self.answer: Answer | None = None
         self.is_busy = False
-        self.cut_off: Callable[[], None] | None = None
+        self.end_stream: Callable[[ServiceError], None] | None = None
         self._is_numbered = False
         self._is_closed = False
         self._over: asyncio.Event | None = None
@@ -114,12 +114,12 @@ class Held:
     def abort(self, reason: port.EndReason) -> None:
         """Roll it back. The reader of a stream gets a moment to take the rest, and cannot hold the locks for longer."""
         self.transaction.abort(reason)
-        if self.cut_off is not None:
-            self._loop.call_later(_READER_S, self._cut_off)
+        if self.end_stream is not None:
+            self._loop.call_later(_READER_S, self._end_stream, reason)
 
-    def _cut_off(self) -> None:
-        if self.cut_off is not None:
-            self.cut_off()
+    def _end_stream(self, reason: port.EndReason) -> None:
+        if self.end_stream is not None:
+            self.end_stream(explain_end(self.id, reason))
 
     def _look_at_clock(self) -> None:
         now = self._loop.time()

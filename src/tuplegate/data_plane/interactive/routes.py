@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -13,8 +14,8 @@ from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionI
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.interactive.ended import Answer
-from tuplegate.data_plane.interactive.finding import Finder, describe, explain_end, replay
+from tuplegate.data_plane.interactive.ended import Answer, explain_end
+from tuplegate.data_plane.interactive.finding import Finder, describe, replay
 from tuplegate.data_plane.interactive.handover import Handover
 from tuplegate.data_plane.interactive.held import ANSWER_BYTES_MAX, Beginner, Held, Holdings
 from tuplegate.data_plane.long_requests import (
@@ -251,7 +252,7 @@ class OpenTransactionRoutes:
         statement: port.Statement,
         opening: AbstractAsyncContextManager[port.RowStream],
     ) -> None:
-        held.cut_off = exchange.cut_off
+        held.end_stream = partial(self._streams.end, exchange)
         failed: Answer | None = None
         try:
             await self._streams.write(exchange, format, statement, opening, lambda: {"transaction": describe(held)})
@@ -263,7 +264,7 @@ class OpenTransactionRoutes:
             exchange.error_code = error.body.code
             failed = Answer(error.status, error_body(error.body, exchange.request_id, {"transaction": describe(held)}))
         finally:
-            held.cut_off = None
+            held.end_stream = None
             self._finish(held, failed)
         if failed is not None:
             exchange.respond(failed.status, failed.body)

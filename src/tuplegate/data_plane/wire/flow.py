@@ -45,6 +45,9 @@ OWN: Final = object()
 
 _ENDS_MAX: Final = 1000
 """Ends of rows that a client may send before the engine asks for rows."""
+_CUT_MAX: Final = 128
+_CUT_BYTES_MAX: Final = 64 * 1024
+"""Messages of a client, and their bytes, that are cut off at once; the last one may be longer."""
 _LOOKED_AT_MAX: Final = 8 * 1024
 """Of messages of the engine that are longer, only their type is looked at."""
 
@@ -209,23 +212,29 @@ class Parts:
 
 
 class ClientMessages:
-    """Cuts the client's bytes into messages. `bytes_max` bounds each."""
+    """Cuts the client's bytes into messages. `bytes_max` bounds each. `has_more`: the last call of `feed` has stopped
+    at the bound of one turn, and there may be more without further bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._buffer = bytearray()
+        self.has_more = False
 
     @property
     def held(self) -> int:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the messages that are whole. Raises WireError for bytes that are none."""
+        """Return the first messages that are whole. Raises WireError for bytes that are none."""
         buffer = self._buffer
         buffer += data
         messages: list[bytes] = []
         at = 0
+        self.has_more = False
         while len(buffer) - at >= 5:
+            if len(messages) == _CUT_MAX or at >= _CUT_BYTES_MAX:
+                self.has_more = True
+                break
             kind = buffer[at]
             if kind not in CLIENT_TYPES:
                 raise WireError("08P01", f"{chr(kind)!r} is no type of a message that a client may send here")

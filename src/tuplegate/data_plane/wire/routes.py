@@ -19,6 +19,7 @@ from tuplegate.data_plane.wire.startup_reader import StartupReader
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts, Exchange
 from tuplegate.http.memory import STRANGER
+from tuplegate.http.origins import PageOrigins
 from tuplegate.http.websocket import WebSocketBounds, WebSocketConnection, check_upgrade
 from tuplegate.keeping import attempt
 from tuplegate.protocol.errors import ServiceError
@@ -36,7 +37,8 @@ class WireBounds:
 
 
 class WireRoutes:
-    """`handover` leads to the other workers of this machine: a request to cancel can come to any."""
+    """`handover` leads to the other workers of this machine: a request to cancel can come to any. `pages` may open
+    connections from browsers."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class WireRoutes:
         handover: Handover,
         journal: Journal,
         bounds: WireBounds,
+        pages: PageOrigins,
     ) -> None:
         self._engine = engine
         self._identities = identities
@@ -53,6 +56,7 @@ class WireRoutes:
         self._handover = handover
         self._journal = journal
         self._bounds = bounds
+        self._pages = pages
         self._websocket_bounds = WebSocketBounds(bounds.message_bytes_max, bounds.message_bytes_max)
 
     async def open(self, exchange: Exchange) -> None:
@@ -63,7 +67,7 @@ class WireRoutes:
             self._sessions.do_later(self._sessions.cancel(int(number), bytes.fromhex(secret.decode())))
             exchange.respond(204, b"")
             return
-        headers = check_upgrade(exchange) + b"x-request-id: %b\r\n" % exchange.request_id.encode()
+        headers = check_upgrade(exchange, self._pages) + b"x-request-id: %b\r\n" % exchange.request_id.encode()
         serve = partial(self._serve, exchange.request_id)
         exchange.switch_protocols(headers, lambda handed: WebSocketConnection(handed, self._websocket_bounds, serve))
 

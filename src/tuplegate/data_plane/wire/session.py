@@ -63,8 +63,6 @@ from tuplegate.http.websocket import WebSocketConnection
 
 _REFUSED: Final = b"tuplegate_refused_"
 _REFUSED_DIGITS: Final = 32
-_AT_ONCE: Final = 128
-"""Messages that are judged before others get a turn."""
 _NOT_LISTENING: Final = b"UNLISTEN\0"
 _NOTHING: Final = b"UNLISTEN tuplegate"
 """Does nothing, in a session that listens: nobody listens to that."""
@@ -203,19 +201,20 @@ class WireConnection:
             if data:
                 self.heard_at = loop.time()
                 self._counts.bytes_in += len(data)
-                for number, message in enumerate(self._client.feed(data), start=1):
-                    if message[0] == TERMINATE:
-                        await self._leave(message)
-                    judged = await self._judge(message)
-                    self._judged.append(judged)
-                    if number % _AT_ONCE == 0:
-                        await self._write_judged()
-                        await asyncio.sleep(0)
-                self._websocket.hold(self._client.held)
-                await self._write_judged()
-            data = await self._websocket.receive()
-            if not data:
-                return
+            for message in self._client.feed(data):
+                if message[0] == TERMINATE:
+                    await self._leave(message)
+                judged = await self._judge(message)
+                self._judged.append(judged)  # only now: meanwhile what was judged before may have been written
+            self._websocket.hold(self._client.held)
+            await self._write_judged()
+            if self._client.has_more:
+                data = b""
+                await asyncio.sleep(0)  # others have their turn
+            else:
+                data = await self._websocket.receive()
+                if not data:
+                    return
 
     async def _leave(self, message: bytes) -> None:
         """Pass the client's last message on, and wait until the engine has answered what came before it."""
@@ -265,7 +264,8 @@ class WireConnection:
     async def _add_sync(self) -> None:
         """Send a Sync for a client that has prepared something, run nothing of it, and left its Sync out, as asyncpg
         does. The client does not get the answer. Behind a failure what follows is skipped, as the engine does."""
-        self._judged.append(await self._judge(SYNC_MESSAGE))
+        judged = await self._judge(SYNC_MESSAGE)
+        self._judged.append(judged)
         self._has_added_sync = True
         await self._settle()
 

@@ -52,7 +52,9 @@ class StartupReader:
             if not data:
                 raise ClientGone
             self._buffer += data
+            self._websocket.hold(len(self._buffer))
         taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        self._websocket.hold(len(self._buffer))
         return taken
 
     def take_rest(self) -> bytes:

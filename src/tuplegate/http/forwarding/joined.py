@@ -19,7 +19,9 @@ class JoinedConnection(UpgradedConnection):
         self._upstream = upstream
         self._out.pass_to(self._resume_behind)
 
-    def begin(self, unread: bytes) -> None:
+    def begin(self) -> None:
+        unread = self._intake.unread.take_all()
+        self._intake.end()
         first = self._upstream.take_over(_Behind(self))
         if first:
             self._out.write(first)

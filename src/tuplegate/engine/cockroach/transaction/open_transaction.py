@@ -111,12 +111,12 @@ class OpenTransaction(Run):
             yield stream
         except BaseException as exc:
             if stream is None or stream.finished or isinstance(exc, port.EngineFailure):
-                raise await self._see_failure(exc, started) from exc
+                raise await see_through(self._see_failure(exc, started)) from exc
             await see_through(self._leave_stream(stream))
             raise
         if stream.finished:
             self.is_busy = False
-            await self._see_through_wishes()
+            await see_through(self._see_through_wishes())
         else:
             await see_through(self._leave_stream(stream))
 

@@ -5,15 +5,16 @@ They come one by one; what they leave is carried from each to the next. `open_tr
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from time import perf_counter_ns
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
+from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.connection import STREAM_IT, explain_width
@@ -32,6 +33,8 @@ from tuplegate.engine.postgres.transaction.block_run import PREPARED_LENGTH_MAX,
 from tuplegate.engine.postgres.transaction.end_reasons import REASONS
 from tuplegate.engine.postgres.transaction.open_stream import stream_inside
 from tuplegate.engine.postgres.transaction.two_phase import Decider, Stage, TransactionRun
+
+_T = TypeVar("_T")
 
 _IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 _FAILED: Final = int(pq.TransactionStatus.INERROR)
@@ -194,10 +197,14 @@ class OpenStatements(TransactionRun):
         self.is_busy = False
         await self._see_statement_through()
 
+    def see_through(self, work: Coroutine[Any, Any, _T]) -> DirectFuture[_T]:
+        """Run work to its end even if whoever waits for it is cancelled."""
+        return self._decider.recovery.see_through(work)
+
     async def leave_stream(self, close: Callable[[], Awaitable[None]]) -> None:
         """End a statement whose reader has left. The transaction goes on. It is busy until the statement has ended,
         also where whoever waits for that is cancelled once more."""
-        await self._decider.recovery.see_through(self._end_stream(close))
+        await self.see_through(self._end_stream(close))
 
     async def _end_stream(self, close: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -398,7 +405,7 @@ class OpenStatements(TransactionRun):
         if self.is_busy:
             self.end(Why.OVER)
         else:
-            self._decider.recovery.see_through(self._roll_back(reason))
+            self.see_through(self._roll_back(reason))
 
     def end(self, why: Why, full_at: int = 0) -> None:
         """Cancel what runs, or roll back where nothing does."""

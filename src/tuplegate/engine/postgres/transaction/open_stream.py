@@ -1,4 +1,8 @@
-"""A stream inside of an open transaction, which goes on when the stream has ended or its reader has left."""
+"""A stream inside of an open transaction, which goes on when the stream has ended or its reader has left.
+
+What the end of the stream means for the transaction is seen through even if the reader leaves meanwhile: somebody may
+wait for its rollback.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,10 +31,10 @@ async def stream_inside(
         yield stream
     except BaseException as exc:
         if stream is None or stream.finished or isinstance(exc, port.EngineFailure):
-            raise await transaction.see_failure(exc, started) from exc
+            raise await transaction.see_through(transaction.see_failure(exc, started)) from exc
         await transaction.leave_stream(stream.close)
         raise
     if stream.finished:
-        await transaction.finish_stream()
+        await transaction.see_through(transaction.finish_stream())
     else:
         await transaction.leave_stream(stream.close)
