@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from tuplegate.http.memory import Holding, Memory, stranger_at
+from tuplegate.http.precedence import NEW_S, Standing, Waiting
 from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.tls_records import HelloCheck, end_of_records
 from tuplegate.protocol.errors import ServiceError
@@ -211,9 +212,12 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             negotiating = 0 if self._hello is None else self._negotiated + _NEGOTIATION_COST
             self._holding.resize(len(self._unread) + negotiating)
 
-    def readiness(self) -> tuple[int, float] | None:
-        """See `Places`."""
-        return None if self._is_over or self._above is not None else (0, self._opened_at)
+    def standing(self) -> Standing | None:
+        """See `Places`. After the handshake the connection above has the place."""
+        if self._is_over or self._above is not None:
+            return None
+        is_new = self._loop.time() - self._opened_at < NEW_S
+        return Standing(self.address, False, Waiting.FIRST_REQUEST, is_new, self._opened_at)
 
     def give_way(self) -> None:
         """See `Places`."""
