@@ -194,10 +194,11 @@ async def _run_flood(parties: Parties, flood: Flood, figures: Figures, seed: int
 
 
 @contextmanager
-def flooded_service(*flags: str) -> Iterator[Parties]:
-    """A service with the two parties. It is killed in the end, if it was not stopped."""
+def flooded_service(*flags: str, places: int | None = None) -> Iterator[Parties]:
+    """A service with the two parties, and room for so many connections. It is killed in the end, if it was not
+    stopped."""
     service = start_service(
-        new_data_dir(), "--tiers", "unlimited", "--http-connections-max", str(_CONNECTIONS_MAX), *flags
+        new_data_dir(), "--tiers", "unlimited", "--http-connections-max", str(places or _CONNECTIONS_MAX), *flags
     )
     try:
         attacker, bystander = new_party(service, "attacker"), new_party(service, "bystander")

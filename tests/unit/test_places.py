@@ -331,9 +331,20 @@ def test_a_flood_of_newcomers_looks_at_each_once(ready: int) -> None:
     places = Places(1000)
     there, found = list(occupants), []
     for _ in range(1000):
-        leaving = places.find(HERE, lambda: there, 1.0)
+        leaving = places.find(HERE, lambda: there)
         if isinstance(leaving, Counted):
             there.remove(leaving)
             found.append(leaving)
     assert found == occupants[:ready]
     assert Counted.looks <= 4 * len(occupants)
+
+
+def test_a_second_later_all_are_looked_at_again() -> None:
+    """Whoever has become ready meanwhile gives way then, also where nobody was before."""
+    occupants = [Counted(number, is_known=True) for number in range(100)]
+    places = Places(100)
+    assert places.find(HERE, lambda: occupants) is None
+    stranger = Counted(100, is_known=False)
+    assert places.find(HERE, lambda: [*occupants, stranger]) is None
+    places.forget()
+    assert places.find(HERE, lambda: [*occupants, stranger]) is stranger

@@ -8,8 +8,7 @@ from typing import Final, Protocol
 from tuplegate.http.precedence import Order, Standing
 
 _LOOKS: Final = 16
-_PAUSE_S: Final = 1.0
-"""All occupants are looked at again, if need be, when every `_LOOKS`th of them was used up, or after this time. So a
+"""All occupants are looked at again, if need be, when every `_LOOKS`th of them was used up, or in the next second. So a
 flood of newcomers stays cheap."""
 
 
@@ -34,26 +33,26 @@ class Places:
         """The most places of an owner none of whose occupants is known any more."""
         self._left = 0
         """How many of those known may be used up before the next look."""
-        self._not_before = 0.0
 
     def forget(self) -> None:
         """Forget the occupants, who may be gone. Called once a second."""
         self._ready = {}
         self._owners = []
+        self._left = 0
 
-    def find(self, newcomer: str, occupants: Callable[[], Sequence[Occupant]], now: float) -> Occupant | None:
+    def find(self, newcomer: str, occupants: Callable[[], Sequence[Occupant]]) -> Occupant | None:
         """Return who gives way to a newcomer of this owner. The caller must close it; it does not count as an occupant
         any more."""
         leaving = self._pop(in_order=True)
         if leaving is None:
-            if self._left <= 0 or now >= self._not_before:
-                self._look(occupants(), now)
+            if self._left <= 0:
+                self._look(occupants())
             leaving = self._pop(in_order=False)
         if leaving is not None:
             self._change(newcomer, 1)
         return leaving
 
-    def _look(self, occupants: Sequence[Occupant], now: float) -> None:
+    def _look(self, occupants: Sequence[Occupant]) -> None:
         ready: dict[str, list[tuple[Occupant, Standing]]] = defaultdict(list)
         for each in occupants:
             standing = each.standing()
@@ -68,7 +67,6 @@ class Places:
         heapify(self._owners)
         self._spent = 0
         self._left = len(occupants) // _LOOKS
-        self._not_before = now + _PAUSE_S
 
     def _pop(self, *, in_order: bool) -> Occupant | None:
         """Return the next to give way; None if nobody is known to. If `in_order`, also None if it is the turn of an

@@ -115,9 +115,7 @@ class HttpServer:
         while not shared.stopping:
             if self.open + len(self._negotiating) < shared.bounds.connections_max:
                 return True
-            leaving = self._places.find(
-                address, lambda: [*shared.connections, *shared.upgraded, *self._negotiating], shared.now
-            )
+            leaving = self._places.find(address, lambda: [*shared.connections, *shared.upgraded, *self._negotiating])
             if leaving is None:
                 break
             leaving.give_way()
