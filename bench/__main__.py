@@ -12,7 +12,7 @@ from pathlib import Path
 from psycopg import pq
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
-from bench import driver, open_transactions, transactions, wire
+from bench import accepting, driver, open_transactions, transactions, wire
 from bench.load import Load, generator_name, run_load
 from bench.measure import Line, pgbench, report, tenant
 from tuplegate.data_plane import workloads
@@ -225,6 +225,7 @@ MEASUREMENTS: dict[str, Callable[[Service], list[Line]]] = {
     "transactions": transactions.measure,
     "open-transactions": open_transactions.measure,
     "wire": wire.measure,
+    "accepting": accepting.measure,
     "streaming": streaming,
     "stalled-reader": stalled_reader,
 }

@@ -10,109 +10,27 @@ answer that says so: what is neither is in `wrong`.
 
 import asyncio
 import json
-import os
 import resource
 import ssl
 import struct
 import sys
-import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import cycle
-from random import Random
 
 import uvloop
 
-from attack.door.raw import Broken, RawConnection, open_raw, post, unchecked
+from attack.door import place_floods
+from attack.door.flood import FLOODS, Door, Flood, flood
+from attack.door.forged import forge_request
+from attack.door.raw import Broken, post, unchecked
 from attack.door.request_bytes import make_case
-from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token
 from tuplegate.http.short_frames import write_frame
 
-_OPEN_MAX_S = 30.0
-_OPENING_MAX = 50
-"""Connections that are being opened at once."""
 _HELLO = bytes.fromhex("1603010200010001fc0303")
 """How a TLS handshake begins; what follows is missing."""
-
-
-@dataclass
-class Door:
-    """What a flood is told, and what it has seen. `scale` is 1 in full and less where time is short."""
-
-    name: str
-    url: str
-    alias_url: str
-    key: str
-    seed: int
-    seconds: float
-    scale: float
-    wrong: list[str] = field(default_factory=list)
-    tally: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self.random = Random(self.seed)
-        self.until = time.monotonic() + _OPEN_MAX_S
-        self.trust: ssl.SSLContext | None = unchecked() if self.url.startswith("https") else None
-        self.opening = asyncio.Semaphore(_OPENING_MAX)
-
-    @property
-    def patience_s(self) -> float:
-        """How long nothing at all may come before it counts as silence."""
-        return 20.0 if self.scale == 1 else 8.0
-
-    @property
-    def lasts(self) -> bool:
-        return time.monotonic() < self.until
-
-    @property
-    def left_s(self) -> float:
-        return max(0.0, self.until - time.monotonic())
-
-    def scaled(self, number: int, least: int = 1) -> int:
-        return max(least, int(number * self.scale))
-
-    async def open(self, url: str = "") -> RawConnection | None:
-        """A connection, or None where there is none to be had: that is no fault by itself."""
-        async with self.opening:
-            try:
-                connection = await open_raw(url or self.url, self.trust, 10)
-            except (OSError, TimeoutError) as exc:
-                self.tally[f"not opened: {type(exc).__name__}"] += 1
-                return None
-        self.tally["connections"] += 1
-        if self.tally["connections"] == 1:  # on a busy machine the first handshake can take longer than the flood
-            self.until = time.monotonic() + self.seconds
-        return connection
-
-    def note(self, line: str) -> None:
-        if len(self.wrong) < 10:
-            self.wrong.append(line)
-
-
-@dataclass(frozen=True)
-class Flood:
-    """`needs_tls` floods are of the handshake; the others run without TLS unless told."""
-
-    name: str
-    sentence: str
-    needs_tls: bool
-    run: Callable[[Door], Awaitable[None]]
-
-
-FLOODS: dict[str, Flood] = {}
-
-
-def flood(*, tls: bool = False) -> Callable[[Callable[[Door], Awaitable[None]]], Callable[[Door], Awaitable[None]]]:
-    """Put the function into the table, under its own name."""
-
-    def put(function: Callable[[Door], Awaitable[None]]) -> Callable[[Door], Awaitable[None]]:
-        sentence = (function.__doc__ or "").strip().splitlines()[0]
-        FLOODS[function.__name__] = Flood(function.__name__, sentence, tls, function)
-        return function
-
-    return put
+_LOOKED_UP = "another server has no tokens to look up"
+_NEEDS_KEY = "it takes a key, and statements with such an answer"
 
 
 # -- pipelined --------------------------------------------------------------------------------------------------------
@@ -165,11 +83,6 @@ async def _pipelines(
 _NOWHERE = b"GET /nope HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def _forged() -> bytes:
-    """A request with a token that is well-formed, so that it has to be looked up."""
-    return post("/v1/query", make_token(TokenKind.KEY, os.urandom(RANDOM_BYTES)).text, b'{"sql":"select 1"}')
-
-
 @flood()
 async def pipelined_unknown_routes(door: Door) -> None:
     """Thousands of requests for nothing in one packet are answered, each and in order."""
@@ -219,32 +132,32 @@ async def promised_bodies(door: Door) -> None:
         await connection.gone()
 
 
-@flood()
+@flood(ours_alone=_LOOKED_UP)
 async def pipelined_behind_one_that_waits(door: Door) -> None:
     """Requests that could be answered at once, behind one that waits, are answered one after the other."""
     sizes = (150, 1000, 5000) if door.scale == 1 else (150, 600)
-    await _pipelines(door, sizes, lambda size: [_forged(), *(size - 1) * [_NOWHERE]], (404, 401))
+    await _pipelines(door, sizes, lambda size: [forge_request(), *(size - 1) * [_NOWHERE]], (404, 401))
 
 
-@flood()
+@flood(ours_alone=_LOOKED_UP)
 async def pipelined_forged_tokens(door: Door) -> None:
     """Tokens that are well-formed and unknown have to be looked up, and hold up nobody."""
     sizes = (150, 600) if door.scale == 1 else (150,)
-    await _pipelines(door, sizes, lambda size: [_forged() for _ in range(size)], (401, 429, 503))
+    await _pipelines(door, sizes, lambda size: [forge_request() for _ in range(size)], (401, 429, 503))
 
 
-@flood()
+@flood(ours_alone=_LOOKED_UP)
 async def forged_tokens_from_many(door: Door) -> None:
     """Hundreds of clients that each wait for a made-up token to be looked up do not delay those whose token is good."""
     clients = door.scaled(600, 100)
-    await _pipelines(door, (20,), lambda size: [_forged() for _ in range(size)], (401, 429, 503), clients)
+    await _pipelines(door, (20,), lambda size: [forge_request() for _ in range(size)], (401, 429, 503), clients)
 
 
-@flood()
+@flood(ours_alone=_LOOKED_UP)
 async def pipelined_same_forged_token(door: Door) -> None:
     """One forged token, pipelined, is looked up once; the answers behind it do not pile up on each other."""
     sizes = (150, 1000) if door.scale == 1 else (150, 600)
-    await _pipelines(door, sizes, lambda size: size * [_forged()], (401, 429, 503))
+    await _pipelines(door, sizes, lambda size: size * [forge_request()], (401, 429, 503))
 
 
 @flood()
@@ -305,7 +218,7 @@ async def _never_read(door: Door, request: bytes, connections: int) -> None:
         await connection.gone()
 
 
-@flood()
+@flood(ours_alone=_NEEDS_KEY)
 async def large_answers_that_nobody_reads(door: Door) -> None:
     """Sixty pipelined answers of 20 MB that nobody reads are not all held in memory."""
     sql = b'{"sql":"select repeat(\'x\', 20000000) as x"}'
@@ -318,7 +231,7 @@ async def descriptions_that_nobody_reads(door: Door) -> None:
     await _never_read(door, 40 * b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", door.scaled(1000))
 
 
-@flood()
+@flood(ours_alone=_NEEDS_KEY)
 async def streams_that_nobody_reads(door: Door) -> None:
     """Streams to readers that never read are held back, not held."""
     sql = b'{"sql":"/*+ STREAM */ select repeat(\'x\', 10000) as x from generate_series(1, 10000000)"}'
@@ -424,7 +337,7 @@ async def idle_tls_connections(door: Door) -> None:
     await _idle(door, door.scaled(1000, 60))
 
 
-@flood(tls=True)
+@flood(tls=True, ours_alone=_LOOKED_UP)
 async def tls_pipelined_behind_one_that_waits(door: Door) -> None:
     """The same over TLS: requests behind one that waits are answered one after the other."""
     await pipelined_behind_one_that_waits(door)
@@ -436,7 +349,7 @@ async def tls_bodies_without_a_key(door: Door) -> None:
     await bodies_without_a_key(door)
 
 
-@flood(tls=True)
+@flood(tls=True, ours_alone=_NEEDS_KEY)
 async def tls_large_answers_that_nobody_reads(door: Door) -> None:
     """Sixty pipelined answers of 20 MB over TLS that nobody reads are not all held in memory."""
     await large_answers_that_nobody_reads(door)
@@ -454,7 +367,7 @@ async def slow_tls_heads(door: Door) -> None:
     await _slowly(door, b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: " + 60 * b"x", door.scaled(200, 40))
 
 
-@flood(tls=True)
+@flood(tls=True, ours_alone=_NEEDS_KEY)
 async def tls_streams_that_nobody_reads(door: Door) -> None:
     """Streams over TLS to readers that never read are held back, not held."""
     sql = b'{"sql":"/*+ STREAM */ select repeat(\'x\', 10000) as x from generate_series(1, 10000000)"}'
@@ -593,6 +506,9 @@ async def wire_messages_of_five_bytes(door: Door) -> None:
     login += b"p" + struct.pack(">i", len(door.key) + 5) + door.key.encode() + b"\0"
     flushes = write_frame(b"H\0\0\0\4" * 2_000_000, bytes(4))
     await _send_frames(door, write_frame(login, bytes(4)), flushes, 2)
+
+
+__all__ = ["FLOODS", "Flood", "place_floods"]
 
 
 async def _run(told: dict[str, object]) -> Door:

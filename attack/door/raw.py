@@ -128,7 +128,9 @@ class RawConnection(asyncio.Protocol):
         self.error: Exception | None = None
         self.received = 0
         self._news: asyncio.Future[None] | None = None
-        self._lost = asyncio.get_running_loop().create_future()
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.closes_too = True
+        """Close when the service has closed its side."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -141,13 +143,13 @@ class RawConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         self.is_over = True
         self._tell()
-        return False
+        return not self.closes_too
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_over = True
         self.error = exc
-        if not self._lost.done():
-            self._lost.set_result(None)
+        if not self.lost.done():
+            self.lost.set_result(None)
         self._tell()
 
     def _tell(self) -> None:
@@ -184,7 +186,7 @@ class RawConnection(asyncio.Protocol):
     async def gone(self) -> None:
         """Close, and wait until nothing of the connection is left."""
         self.transport.abort()
-        await self._lost
+        await self.lost
 
 
 async def open_raw(url: str, trust: ssl.SSLContext | None = None, timeout_s: float = 30) -> RawConnection:

@@ -5,16 +5,17 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import uvloop
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.workers import workers
 
-from attack.door.floods import FLOODS, Flood
+from attack.door.flood import Flood
 from attack.door.raw import Broken, RawAnswer, RawConnection, open_raw, post, unchecked
 from attack.party import new_party
 
@@ -37,12 +38,31 @@ _CONNECTIONS_MAX = 14_000
 
 
 @dataclass(frozen=True)
+class Flooded:
+    """A server that is flooded: its addresses, the keys of the one who floods and of the one who stands by, its log,
+    and how much memory it has."""
+
+    url: str
+    alias_url: str
+    attacker: str
+    bystander: str
+    log: Path
+    memory: Callable[[], int]
+
+
+@dataclass(frozen=True)
 class Parties:
     """Keys of the one who floods and of the one who stands by."""
 
     service: Service
     attacker: str
     bystander: str
+
+    @property
+    def flooded(self) -> Flooded:
+        service = self.service
+        log = service.home / "service.log"
+        return Flooded(service.url, service.alias_url, self.attacker, self.bystander, log, partial(memory, service))
 
 
 @dataclass
@@ -52,6 +72,8 @@ class Figures:
     name: str
     times_ms: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    failed: int = 0
+    """How many of the bystander's requests failed."""
     growth_bytes: int = 0
     log_bytes: int = 0
     seen: dict[str, int] = field(default_factory=dict)
@@ -82,10 +104,10 @@ class Figures:
 
 
 class _Bystander:
-    def __init__(self, parties: Parties, figures: Figures, pause_s: float) -> None:
+    def __init__(self, flooded: Flooded, figures: Figures, pause_s: float) -> None:
         self._pause_s = pause_s
-        self._url = parties.service.url
-        self._request = post("/v1/query", parties.bystander, b'{"sql":"select b from kept where a = 7"}')
+        self._url = flooded.url
+        self._request = post("/v1/query", flooded.bystander, b'{"sql":"select b from kept where a = 7"}')
         self._figures = figures
         self._trust = unchecked()
         self.is_over = False
@@ -104,6 +126,7 @@ class _Bystander:
                 wrong = f"{type(exc).__name__} {exc}"
             took_s = time.monotonic() - began
             self._figures.times_ms.append(took_s * 1000)
+            self._figures.failed += wrong is not None
             if wrong is not None and len(self._figures.wrong) < 5:
                 self._figures.wrong.append(f"the bystander got after {took_s:.1f} s: {wrong}")
             if connection is not None and (anew or wrong is not None or connection.is_over):
@@ -130,45 +153,46 @@ def memory(service: Service) -> int:
 
 def measure(parties: Parties, flood: Flood | None, seed: int, seconds: float, scale: float) -> Figures:
     """Run the flood beside the bystander; without a flood, what the bystander sees by himself."""
+    return measure_at(parties.flooded, flood, seed, seconds, scale)
+
+
+def measure_at(flooded: Flooded, flood: Flood | None, seed: int, seconds: float, scale: float) -> Figures:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_measure(parties, flood, seed, seconds, scale))
+        return runner.run(_measure(flooded, flood, seed, seconds, scale))
 
 
-async def _measure(parties: Parties, flood: Flood | None, seed: int, seconds: float, scale: float) -> Figures:
-    service = parties.service
+async def _measure(flooded: Flooded, flood: Flood | None, seed: int, seconds: float, scale: float) -> Figures:
     figures = Figures(flood.name if flood else "nothing")
-    bystander = _Bystander(parties, figures, _PAUSE_S if scale >= 1 else _SPARING_PAUSE_S)
+    bystander = _Bystander(flooded, figures, _PAUSE_S if scale >= 1 else _SPARING_PAUSE_S)
     asking = [asyncio.create_task(bystander.keep_asking(anew=place == _KEPT)) for place in range(_KEPT + 1)]
     await asyncio.sleep(min(1.0, seconds / 2))
     figures.times_ms.clear()
-    log = service.home / "service.log"
-    before, log_before = memory(service), log.stat().st_size
-    watching = asyncio.create_task(_watch_memory(service, figures, before))
+    before, log_before = flooded.memory(), flooded.log.stat().st_size
+    watching = asyncio.create_task(_watch_memory(flooded, figures, before))
     if flood is None:
         await asyncio.sleep(seconds)
     else:
-        await _run_flood(parties, flood, figures, seed, seconds, scale)
+        await _run_flood(flooded, flood, figures, seed, seconds, scale)
         await asyncio.sleep(min(2.0, seconds / 2))
     bystander.is_over = True
     await asyncio.gather(*asking)
     watching.cancel()
-    figures.log_bytes = log.stat().st_size - log_before
+    figures.log_bytes = flooded.log.stat().st_size - log_before
     return figures
 
 
-async def _watch_memory(service: Service, figures: Figures, before: int) -> None:
+async def _watch_memory(flooded: Flooded, figures: Figures, before: int) -> None:
     while True:
-        figures.growth_bytes = max(figures.growth_bytes, memory(service) - before)
+        figures.growth_bytes = max(figures.growth_bytes, flooded.memory() - before)
         await asyncio.sleep(0.1)
 
 
-async def _run_flood(parties: Parties, flood: Flood, figures: Figures, seed: int, seconds: float, scale: float) -> None:
-    service = parties.service
+async def _run_flood(flooded: Flooded, flood: Flood, figures: Figures, seed: int, seconds: float, scale: float) -> None:
     told = {
         "name": flood.name,
-        "url": service.url,
-        "alias_url": service.alias_url,
-        "key": parties.attacker,
+        "url": flooded.url,
+        "alias_url": flooded.alias_url,
+        "key": flooded.attacker,
         "seed": seed,
         "seconds": seconds,
         "scale": scale,
@@ -194,10 +218,11 @@ async def _run_flood(parties: Parties, flood: Flood, figures: Figures, seed: int
 
 
 @contextmanager
-def flooded_service(*flags: str) -> Iterator[Parties]:
-    """A service with the two parties. It is killed in the end, if it was not stopped."""
+def flooded_service(*flags: str, places: int | None = None) -> Iterator[Parties]:
+    """A service with the two parties, and room for so many connections. It is killed in the end, if it was not
+    stopped."""
     service = start_service(
-        new_data_dir(), "--tiers", "unlimited", "--http-connections-max", str(_CONNECTIONS_MAX), *flags
+        new_data_dir(), "--tiers", "unlimited", "--http-connections-max", str(places or _CONNECTIONS_MAX), *flags
     )
     try:
         attacker, bystander = new_party(service, "attacker"), new_party(service, "bystander")
@@ -221,6 +246,3 @@ def stop_in_order(service: Service) -> list[str]:
     except subprocess.TimeoutExpired:
         return [f"the service did not stop in {STOP_MAX_S:.0f} s"]
     return [] if code == 0 else [f"the service ended with {code} after {time.monotonic() - began:.1f} s"]
-
-
-__all__ = ["FLOODS", "Figures", "Flood", "Parties", "flooded_service", "measure", "memory", "stop_in_order"]

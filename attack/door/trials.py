@@ -50,7 +50,7 @@ def _handover(seed: int) -> Verdict:
 
 
 def _stall(flood: Flood, seed: int) -> Verdict:
-    with flooded_service(*(TLS if flood.needs_tls else ())) as parties:
+    with flooded_service(*(TLS if flood.needs_tls else ()), places=flood.places) as parties:
         alone = measure(parties, None, seed, 2.0, 1.0)
         figures = measure(parties, flood, seed, _FLOOD_S, 1.0)
         after = measure(parties, None, seed, 2.0, 1.0)

@@ -1,7 +1,6 @@
 """One-time codes: made with a key, exchanged once and soon for a session, by a page that knows no key."""
 
 import zlib
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ import httpx
 import pytest
 
 from tests.control import Control, Organization, at_once, engine, error_of, new_organization
-from tests.service import Service, running_service
+from tests.service import Service
 from tuplegate.access.tokens import TokenKind, read_token, write_base62
 
 CODES, SESSIONS = "/v1/console/codes", "/v1/console/sessions"
@@ -187,30 +186,15 @@ def test_both_steps_are_in_the_audit(control: Control) -> None:
 # -- guesses -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[Service]:
-    """A service of its own: its addresses get no further guess for a minute."""
-    with running_service() as running:
-        yield running
-
-
-def test_guesses_are_limited_by_address(guarded: Service) -> None:
-    """The same public id with another secret is refused like an unknown one, and leaves the code as it was."""
-    control = Control(guarded, guarded.key)
+def test_wrong_codes_do_not_keep_a_good_one_out(control: Control) -> None:
+    """However many come from the same address. The same public id with another secret is refused like an unknown one,
+    and leaves the code as it was."""
     made, second = control.post(CODES)["code"], control.post(CODES)["code"]
     mixed = _rewrite(made, second)
-    error_of(exchange(control, mixed), 401, "unauthenticated")
-    assert exchange(control, made).status_code == 201
-    statuses = [exchange(control, mixed).status_code for _ in range(20)]
-    assert statuses == [401] * 19 + [429]
-    answer = exchange(control, second)
-    assert error_of(answer, 429, "rate_limited")
-    assert 1 <= int(answer.headers["retry-after"]) <= 60
+    for _ in range(50):
+        error_of(exchange(control, mixed), 401, "unauthenticated")
     error_of(exchange(control, "svc_c_typo"), 401, "unauthenticated")
-    assert control.post("/v1/session")["success"], "other ways in are open"
-    elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
-    with httpx.Client(base_url=guarded.control_url, transport=elsewhere, trust_env=False) as other:
-        assert other.post(SESSIONS, json={"code": second}).status_code == 201
+    assert [exchange(control, code).status_code for code in (made, second)] == [201, 201]
 
 
 def _rewrite(first: str, second: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from attack.door.crosstalk import TLS, check, several_workers
 from attack.door.floods import FLOODS
 from attack.door.odd import send_oddities
+from attack.door.place_floods import PLACES
 from attack.door.stall import Parties, flooded_service, measure, stop_in_order
 
 from tests.service import needs_bundled
@@ -40,10 +41,17 @@ def secure() -> Iterator[Parties]:
         yield parties
 
 
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Parties]:
+    with flooded_service(places=PLACES) as parties:
+        yield parties
+
+
 @pytest.mark.parametrize("name", [pytest.param(each.name, id=each.sentence) for each in FLOODS.values()])
 def test_a_bystander_is_answered_while(name: str, request: pytest.FixtureRequest) -> None:
-    parties = request.getfixturevalue("secure" if FLOODS[name].needs_tls else "plain")
-    figures = measure(parties, FLOODS[name], SEED, SECONDS, SCALE)
+    flood = FLOODS[name]
+    parties = request.getfixturevalue("secure" if flood.needs_tls else "narrow" if flood.places else "plain")
+    figures = measure(parties, flood, SEED, SECONDS, SCALE)
     print(figures)
     wrong = figures.breaches(timed=False)
     assert not wrong, "\n".join(wrong)
@@ -55,6 +63,6 @@ def test_odd_requests_of_all_sorts_leave_a_service_that_answers(plain: Parties) 
     assert not measure(plain, None, SEED, SECONDS, SCALE).wrong
 
 
-@pytest.mark.parametrize("which", ["plain", "secure"])
+@pytest.mark.parametrize("which", ["plain", "secure", "narrow"])
 def test_a_service_that_was_flooded_stops_in_order(which: str, request: pytest.FixtureRequest) -> None:
     assert not stop_in_order(request.getfixturevalue(which).service)

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from tests.unit.stage import until
 from tuplegate.http import acceptor
-from tuplegate.http.acceptor import Acceptor, Balance
+from tuplegate.http.acceptor import Acceptor, Balance, choose_part
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
@@ -118,3 +118,43 @@ def test_the_last_descriptors_are_not_for_connections(loop: Callable[[], asyncio
 
     with listening() as sock, asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run(sock))
+
+
+def test_many_that_wait_are_taken_at_once() -> None:
+    """A worker takes its part of a long queue in one go, and asks the socket no more often than that."""
+
+    async def run(sock: Listening) -> None:
+        taken = Taken()
+        balance = Balance(2)
+        balance.open[1] = 100  # the other worker has enough, and none of these is its part
+        accepting = Acceptor(sock, taken, balance, 0)
+        await until(lambda: taken.count == 5)
+        accepting.close()
+        taken.close()
+        await asyncio.sleep(0)
+        assert sock.asked <= 6
+
+    with listening() as sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(sock))
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 16])
+@pytest.mark.parametrize("waiting", [1, 5, 64, 1000])
+def test_each_worker_takes_its_part(workers: int, waiting: int) -> None:
+    """In any order, one after the other, they take all that wait, and each about as many as the others."""
+    taken = [0] * workers
+    left = waiting
+    for worker in range(workers):
+        part = min(left, max(0, choose_part(taken[worker], sum(taken), workers, left)))
+        taken[worker] += part
+        left -= part
+    assert left == 0
+    assert max(taken) <= -(-waiting // workers) * 9 / 8
+    if waiting >= workers:
+        ahead = choose_part(max(taken) + 1, sum(taken) + 1, workers, 1)
+        assert ahead <= max(taken) // 8 + 1
+
+
+def test_a_worker_that_is_ahead_leaves_the_next_to_others() -> None:
+    assert choose_part(5, 8, 2, 1) <= 0
+    assert choose_part(3, 8, 2, 1) == 2

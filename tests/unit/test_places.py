@@ -17,6 +17,7 @@ from tuplegate.http.connection import HttpBounds
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory
 from tuplegate.http.places import Places
+from tuplegate.http.precedence import Standing, Waiting
 from tuplegate.http.self_signed import provide
 from tuplegate.http.server import HttpServer
 from tuplegate.http.tls import TlsContext
@@ -26,6 +27,11 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 BUSY = b"GET /busy HTTP/1.1\r\nHost: a\r\n\r\n"
 LARGE = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n"
 NO_BODY = b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
+REFUSED = b"no request\r\n\r\n"
+BUSY_KNOWN, LARGE_KNOWN, NO_BODY_KNOWN, REFUSED_KNOWN = (
+    each.replace(b"Host: a\r\n", b"Host: a\r\nAuthorization: good\r\n")
+    for each in (BUSY, LARGE, NO_BODY, b"GET /refused HTTP/1.1\r\nHost: a\r\n\r\n")
+)
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
 
 
@@ -38,7 +44,21 @@ class Street:
         self.clients: list[Line] = []
         self.waiters: list[asyncio.Future[None]] = []
 
+    def count(self, waiting: Waiting) -> int:
+        standings = [each.standing() for each in self.server.connections]
+        return sum(standing is not None and standing.waiting is waiting for standing in standings)
+
+    def look_again(self) -> None:
+        """As once a second."""
+        self.server._check_connections(asyncio.get_running_loop().time() + 1)
+
     async def _answer(self, exchange: Exchange) -> None:
+        if b"authorization" in exchange.headers:
+            exchange.outgoing.belong_to("organization")
+        if exchange.path == "/refused":
+            exchange.keep_alive = False
+            exchange.respond(400, b"")
+            return
         if exchange.incoming is not None:
             await exchange.incoming.collect(exchange.outgoing.owner, 1000)
         elif exchange.path == "/large":
@@ -66,7 +86,7 @@ class Street:
 
     async def fill(self, data: bytes = b"", address: str = HERE) -> list[Line]:
         clients = [await self.come(data, address) for _ in range(PLACES - len(self.server.connections))]
-        if data == BUSY:
+        if data in (BUSY, BUSY_KNOWN):
             await until(lambda: len(self.waiters) == len(clients))
         return clients
 
@@ -137,17 +157,83 @@ def test_those_between_two_requests_give_way_last() -> None:
     run(test)
 
 
-def test_requests_in_hand_do_not_give_way() -> None:
-    """Where nobody waits for nothing, the newcomer is told so, as before."""
+def test_requests_of_organizations_in_hand_do_not_give_way() -> None:
+    """Where nobody waits for nothing, the newcomer is told so."""
 
     async def test() -> None:
         async with street() as opened:
-            busy = await opened.fill(BUSY)
+            busy = await opened.fill(BUSY_KNOWN)
             assert (await opened.ask())[0] == 503
             for waiter in opened.waiters:
                 waiter.set_result(None)
             for client in busy:
                 assert (await client.answer())[0] == 200
+
+    run(test)
+
+
+def test_those_who_linger_give_way() -> None:
+    """A client that was refused and does not close keeps nobody out, whether it is known or not."""
+
+    async def test() -> None:
+        async with street() as opened:
+            refused = [await opened.come(REFUSED_KNOWN), *await opened.fill(REFUSED)]
+            for client in refused:
+                assert (await client.answer())[0] == 400
+            for _ in range(2 * PLACES):
+                assert await opened.ask() == (200, b"answered")
+            assert len(opened.server.connections) == PLACES
+
+    run(test)
+
+
+def test_strangers_whose_request_is_in_hand_give_way() -> None:
+    """As those whose token is looked up, however many wait for it."""
+
+    async def test() -> None:
+        async with street() as opened:
+            waiting = await opened.fill(BUSY)
+            for oldest in waiting[:3]:
+                assert await opened.ask() == (200, b"answered")
+                assert await oldest.is_cut()
+            assert len(opened.server.connections) == PLACES
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_slow_reader", [False, True])
+def test_an_organization_waits_for_its_clients_in_its_share_of_places(is_slow_reader: bool) -> None:
+    """Bodies that trickle, and answers that it does not take: what is beyond its share gives way."""
+
+    async def test() -> None:
+        async with street() as opened:
+            slow = []
+            for _ in range(PLACES):
+                slow.append(await opened.come(address=ELSEWHERE))
+                if is_slow_reader:
+                    slow[-1].writer.transport.pause_reading()  # type: ignore[attr-defined]
+                slow[-1].writer.write(LARGE_KNOWN if is_slow_reader else NO_BODY_KNOWN)
+            waits = Waiting.READER if is_slow_reader else Waiting.BODY
+            await until(lambda: opened.count(waits) == PLACES)
+            for number in range(2 * PLACES):
+                assert await opened.ask(f"127.0.1.{number + 1}") == (200, b"answered")
+            assert opened.count(waits) == PLACES // 4
+            assert len(opened.server.connections) == PLACES
+
+    run(test)
+
+
+def test_refused_connections_that_linger_take_no_places() -> None:
+    """However many are refused: once they are gone there are as many as before."""
+
+    async def test() -> None:
+        async with street() as opened:
+            await opened.fill(BUSY_KNOWN)
+            for _ in range(PLACES):
+                assert (await opened.ask())[0] == 503
+            opened.look_again()
+            assert (await opened.ask())[0] == 503
+            assert len(opened.server.connections) == PLACES + 1
 
     run(test)
 
@@ -161,9 +247,7 @@ def test_strangers_who_do_not_take_their_answers_give_way() -> None:
             for client in unread:
                 client.writer.transport.pause_reading()  # type: ignore[attr-defined]
                 client.writer.write(LARGE)
-            await until(
-                lambda: sum((each.readiness() or (0,))[0] == 3 for each in opened.server.connections) == len(unread)
-            )
+            await until(lambda: opened.count(Waiting.READER) == len(unread))
             silent = await opened.come(address=ELSEWHERE)
             for _ in range(3):
                 assert (await opened.ask())[0] == 200
@@ -191,14 +275,15 @@ def test_an_address_that_holds_most_places_gives_way() -> None:
     run(test)
 
 
-def test_an_address_with_half_of_the_places_takes_none_of_others() -> None:
-    """It gets no more while all that it has are busy, and the others go on."""
+def test_an_address_that_holds_most_places_takes_none_of_others() -> None:
+    """Its requests in hand give way, and the others go on."""
 
     async def test() -> None:
         async with street() as opened:
             others = [await opened.come(address=ELSEWHERE) for _ in range(3)]
             await opened.fill(BUSY)
-            assert (await opened.ask())[0] == 503
+            for _ in range(PLACES):
+                assert (await opened.ask())[0] == 200
             for client in others:
                 assert await again(client) == 200
 
@@ -227,13 +312,12 @@ class Counted:
 
     looks = 0
 
-    def __init__(self, readiness: tuple[int, float] | None) -> None:
-        self.address = HERE
-        self._readiness = readiness
+    def __init__(self, number: int, *, is_known: bool) -> None:
+        self._standing = Standing(HERE, is_known, Waiting.HANDLER, False, number)
 
-    def readiness(self) -> tuple[int, float] | None:
+    def standing(self) -> Standing:
         Counted.looks += 1
-        return self._readiness
+        return self._standing
 
     def give_way(self) -> None:
         raise AssertionError
@@ -243,13 +327,24 @@ class Counted:
 def test_a_flood_of_newcomers_looks_at_each_once(ready: int) -> None:
     """Whether many can give way or hardly any."""
     Counted.looks = 0
-    occupants = [Counted((0, number) if number < ready else None) for number in range(1000)]
+    occupants = [Counted(number, is_known=number >= ready) for number in range(1000)]
     places = Places(1000)
     there, found = list(occupants), []
     for _ in range(1000):
-        leaving = places.find(HERE, lambda: there, 1.0)
+        leaving = places.find(HERE, lambda: there)
         if isinstance(leaving, Counted):
             there.remove(leaving)
             found.append(leaving)
     assert found == occupants[:ready]
     assert Counted.looks <= 4 * len(occupants)
+
+
+def test_a_second_later_all_are_looked_at_again() -> None:
+    """Whoever has become ready meanwhile gives way then, also where nobody was before."""
+    occupants = [Counted(number, is_known=True) for number in range(100)]
+    places = Places(100)
+    assert places.find(HERE, lambda: occupants) is None
+    stranger = Counted(100, is_known=False)
+    assert places.find(HERE, lambda: [*occupants, stranger]) is None
+    places.forget()
+    assert places.find(HERE, lambda: [*occupants, stranger]) is stranger

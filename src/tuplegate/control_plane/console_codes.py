@@ -1,10 +1,10 @@
 """Routes of one-time codes: `tuplegate console` makes one with a key, and the page exchanges it for a session.
 
 So no key is ever in a browser's address, history or storage. A code is as long and as random as a key, is kept as a
-hash, and works once, for a minute.
+hash, and works once, for a minute. It cannot be guessed, so wrong codes are not counted: whoever sends many only waits
+for its turns, and a good code is never refused because of them.
 """
 
-import asyncio
 import hmac
 import secrets
 from typing import Final
@@ -24,37 +24,8 @@ from tuplegate.http.origins import Origin, find_seen
 from tuplegate.protocol.control import CodeRequest, ConsoleSessionRequest
 from tuplegate.protocol.errors import ServiceError
 
-GUESSES_MAX: Final = 20
-"""Wrong codes that one address may send in `_GUESSES_S`."""
-_GUESSES_S: Final = 60.0
-_ADDRESSES_MAX: Final = 10_000
 _ASKED_MAX: Final = 4
-"""How many codes are looked up at once."""
-
-
-class _Guesses:
-    """Counts the wrong codes of each address."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, tuple[int, float]] = {}
-        """How many, and until when they count."""
-
-    def check(self, address: str, now: float) -> None:
-        count, until = self._counts.get(address, (0, 0.0))
-        if count >= GUESSES_MAX and until > now:
-            seconds = max(1, int(until - now + 0.999))
-            raise ServiceError(
-                "rate_limited",
-                f"{GUESSES_MAX} wrong codes have come from this address within a minute",
-                hint="Sign in with an API key, or wait.",
-                headers=(("retry-after", str(seconds)),),
-            )
-
-    def note(self, address: str, now: float) -> None:
-        count, until = self._counts.get(address, (0, 0.0))
-        if len(self._counts) >= _ADDRESSES_MAX and address not in self._counts:
-            self._counts.clear()
-        self._counts[address] = (count + 1, until) if until > now else (1, now + _GUESSES_S)
+"""How many codes are looked up at once, of one address after the other."""
 
 
 class ConsoleCodeRoutes:
@@ -64,7 +35,6 @@ class ConsoleCodeRoutes:
         self._catalog = catalog
         self._sessions = sessions
         self._control = control
-        self._guesses = _Guesses()
         self._newcomers = Newcomers(_ASKED_MAX)
 
     async def create(self, exchange: Exchange, identity: Identity) -> None:
@@ -90,12 +60,9 @@ class ConsoleCodeRoutes:
         known = read_token(code)
         if known is None or known[0] is not TokenKind.CODE:
             raise ServiceError("unauthenticated", "this is not a well-formed code", hint="A code begins with svc_c_.")
-        address, now = exchange.outgoing.address, asyncio.get_running_loop().time()
-        self._guesses.check(address, now)
-        async with self._newcomers.take_turn(address):
+        async with self._newcomers.take_turn(exchange.outgoing.address):
             record = await self._catalog.console_codes.find(known[1])
         if record is None or not hmac.compare_digest(record.digest, hash_token(code).hex()):
-            self._guesses.note(address, now)
             raise _used_up()
         token = make_token(TokenKind.SESSION, secrets.token_bytes(RANDOM_BYTES))
         lifetime_s = await self._catalog.console_codes.exchange(_actor_of(record, exchange), known[1], token)

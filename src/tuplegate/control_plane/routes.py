@@ -125,7 +125,7 @@ def _build_console_codes(of: ConsoleCodeRoutes) -> RouteTable:
         control.SessionOpened,
         201,
         body=control.ConsoleSessionRequest,
-        errors=("unauthenticated", "rate_limited"),
+        errors=("unauthenticated",),
         text="The code takes the place of a token. It is used up by this.",
         example={"code": "svc_c_…"},
     )

@@ -55,6 +55,7 @@ class SessionRoutes:
         else:
             key = request.api_key.encode()
             identity = await self._identities.identify_token(key, exchange.outgoing.address, now)
+        exchange.outgoing.belong_to(identity.principal.organization)
         await take_permit(exchange, identity, now)
         exchange.usage = identity.usage
         request = request or common.read_body(exchange, SessionRequest)

@@ -1,9 +1,10 @@
 """Takes connections from a socket that several workers listen on, so that each worker gets as many as the others.
 
 The event loop's own server takes all that wait at once: of 64 connections opened together, one worker of four took 63
-and kept them. Here a worker takes one at a time, and a worker with more open connections than another leaves the next
-one to it for a moment. A socket for each worker (SO_REUSEPORT) would also share more evenly than the loop's server, but
-connections that wait in the socket of a dead worker would wait until it is back.
+and kept them. Here a worker asks the kernel how many wait, and takes so many that it has its part of all that are open
+or wait. A worker that has more already leaves them to the others for a moment. A socket for each worker (SO_REUSEPORT)
+would also share more evenly than the loop's server, but connections that wait in the socket of a dead worker would wait
+until it is back.
 
 When no file descriptor is left, connections wait in the socket. The socket stays readable meanwhile, so the worker
 stops listening to it for a moment: the loop would do nothing else.
@@ -14,9 +15,12 @@ import errno
 import mmap
 import os
 import socket
+import struct
 from collections.abc import Callable
 
 import structlog
+
+from tuplegate.eager import EagerRun
 
 _log = structlog.get_logger()
 
@@ -24,7 +28,10 @@ _LEAVE_S = 0.002
 """How long a connection is left to workers that have fewer. Then it is taken: they may be gone."""
 
 _AT_ONCE = 64
-"""How many connections the only worker takes at once."""
+"""How many connections a worker takes at once, at most."""
+
+_QUEUE = struct.Struct("@24xI")
+"""Where TCP_INFO of a listening socket has the number of connections that wait: `tcpi_unacked` (Linux)."""
 
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _REST_S, _REST_S_MAX = 0.1, 1.0
@@ -61,7 +68,8 @@ class Acceptor:
         self._worker = worker
         self._loop = asyncio.get_running_loop()
         self._later: asyncio.TimerHandle | None = None
-        self._opening: set[asyncio.Task[object]] = set()
+        self._opening = 0
+        """Connections that were taken and are not counted as open yet."""
         self._rest_s = _REST_S
         self._short_at = -_EPISODE_S
         sock.setblocking(False)
@@ -75,14 +83,24 @@ class Acceptor:
             self._loop.remove_reader(self._sock)
 
     def _on_waiting(self) -> None:
-        if len(self._open) == 1:
-            for _ in range(_AT_ONCE):
-                if not self._take():
-                    break
-        elif self._open[self._worker] + len(self._opening) > min(self._open):
+        part = _AT_ONCE
+        if len(self._open) > 1:
+            taken = self._open[self._worker] + self._opening
+            part = choose_part(taken, sum(self._open) + self._opening, len(self._open), self._count_waiting())
+        if part <= 0:
             self._listen_later(_LEAVE_S, self._take_after_all)
-        else:
-            self._take()
+            return
+        for _ in range(min(part, _AT_ONCE)):
+            if not self._take():
+                break
+
+    def _count_waiting(self) -> int:
+        """Return how many connections wait in the socket, at least one."""
+        try:
+            info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUE.size)
+        except (OSError, AttributeError):  # a Unix socket, or another system
+            return 1
+        return max(1, *_QUEUE.unpack(info)) if len(info) == _QUEUE.size else 1
 
     def _listen_later(self, seconds: float, then: Callable[[], None]) -> None:
         self._loop.remove_reader(self._sock)
@@ -107,9 +125,8 @@ class Acceptor:
         taken.setblocking(False)
         if taken.family != socket.AF_UNIX:
             taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task: asyncio.Task[object] = self._loop.create_task(self._begin(taken))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._opening += 1
+        EagerRun(self._begin(taken), self._on_begun).resume()
         if taken.fileno() < self._files_max:
             return True
         self._rest()
@@ -146,3 +163,13 @@ class Acceptor:
             await self._loop.connect_accepted_socket(self._make_protocol, taken)
         except OSError:
             taken.close()  # the client has left already
+
+    def _on_begun(self, _cancelled: bool) -> None:
+        self._opening -= 1
+
+
+def choose_part(taken: int, open_by_all: int, workers: int, waiting: int) -> int:
+    """Return how many of the waiting connections a worker takes that has taken so many: its part of all, or less than
+    one if it has more already. An eighth more than that is still its part."""
+    part = -(-(open_by_all + waiting) // workers)
+    return part + part // 8 - taken

@@ -24,6 +24,7 @@ from tuplegate.http.exchange import Exchange
 from tuplegate.http.intake import Intake
 from tuplegate.http.memory import Holding, Memory, stranger_at
 from tuplegate.http.message import Head, HeadCache, HeadLimits
+from tuplegate.http.precedence import Standing, Waiting
 from tuplegate.http.request_reader import END, RequestReader
 from tuplegate.http.rota import Rota
 from tuplegate.http.stalls import ClientProgress, cut_off
@@ -379,19 +380,24 @@ class HttpConnection(ClientConnection):
         self._deadline = self._shared.now + timeout_s
         self._is_idle = True
 
-    def readiness(self) -> tuple[int, float] | None:
-        """Return the class of what it waits for now, and since when; see `Places`."""
+    def standing(self) -> Standing | None:
+        """See `Places`."""
+        return self._stand(*self._find_waiting()) if self in self._shared.connections else None
+
+    def _find_waiting(self) -> tuple[Waiting, float]:
+        """Return what the connection waits for, and since when."""
         bounds, deadline, exchange = self._shared.bounds, self._deadline, self.current
-        is_stranger = self._out.owner == self._out.address
         if self._transport.get_write_buffer_size():
-            return (3, self._progress.taken_at) if is_stranger else None
-        if self._closing or deadline is None:
-            return None
+            return Waiting.READER, self._progress.taken_at
+        if self._closing:
+            return Waiting.END, self._opened_at if deadline is None else deadline
         if exchange is not None:
-            return (2, deadline - bounds.body_timeout_s) if is_stranger else None
-        if self._out.written == 0:
-            return 0, self._opened_at
-        return 1, deadline - (bounds.keep_alive_s if self._is_idle else bounds.header_timeout_s)
+            if deadline is None:
+                return Waiting.HANDLER, exchange.started_ns
+            return Waiting.BODY, deadline - bounds.body_timeout_s
+        if deadline is None or self._out.written == 0:
+            return Waiting.FIRST_REQUEST, self._opened_at
+        return Waiting.NEXT_REQUEST, deadline - (bounds.keep_alive_s if self._is_idle else bounds.header_timeout_s)
 
     def stop_when_idle(self) -> None:
         """Close it, unless a request runs. One whose body is still arriving has not begun, and is refused."""

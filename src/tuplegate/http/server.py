@@ -112,25 +112,22 @@ class HttpServer:
 
     def _make_place(self, address: str) -> bool:
         """Return whether another connection of this address may stay. If all places are taken, one is cleared if
-        possible."""
+        possible; several if connections that were refused still linger."""
         shared = self._shared
-        if shared.stopping:
-            return False
-        if self.open + len(self._negotiating) < shared.bounds.connections_max:
-            return True
-        leaving = self._places.find(
-            address, lambda: [*shared.connections, *shared.upgraded, *self._negotiating], shared.now
-        )
-        if leaving is None:
-            return False
-        leaving.give_way()
-        if isinstance(leaving, TlsTransport):
-            self._negotiating.pop(leaving, None)
-        elif isinstance(leaving, HttpConnection):
-            shared.connections.pop(leaving, None)
-        elif isinstance(leaving, UpgradedConnection):
-            shared.upgraded.pop(leaving, None)
-        return True
+        while not shared.stopping:
+            if self.open + len(self._negotiating) < shared.bounds.connections_max:
+                return True
+            leaving = self._places.find(address, lambda: [*shared.connections, *shared.upgraded, *self._negotiating])
+            if leaving is None:
+                break
+            leaving.give_way()
+            if isinstance(leaving, TlsTransport):
+                self._negotiating.pop(leaving, None)
+            elif isinstance(leaving, HttpConnection):
+                shared.connections.pop(leaving, None)
+            elif isinstance(leaving, UpgradedConnection):
+                shared.upgraded.pop(leaving, None)
+        return False
 
     async def stop(self, timeout_s: float, on_late: Callable[[], None]) -> None:
         """Take no more requests, and let the running ones finish within the time.

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from tuplegate.http.intake import Intake
 from tuplegate.http.memory import Holding, Memory, stranger_at
+from tuplegate.http.precedence import NEW_S, Standing, Waiting
 from tuplegate.http.rota import Rota
 from tuplegate.http.tls_records import HelloCheck, end_of_records
 from tuplegate.protocol.errors import ServiceError
@@ -183,9 +184,12 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def note_no_room(self, error: ServiceError) -> None:
         self._give_up(error)
 
-    def readiness(self) -> tuple[int, float] | None:
-        """See `Places`."""
-        return None if self._is_over or self._above is not None else (0, self._opened_at)
+    def standing(self) -> Standing | None:
+        """See `Places`. After the handshake the connection above has the place."""
+        if self._is_over or self._above is not None:
+            return None
+        is_new = self._loop.time() - self._opened_at < NEW_S
+        return Standing(self.address, False, Waiting.FIRST_REQUEST, is_new, self._opened_at)
 
     def give_way(self) -> None:
         """See `Places`."""

@@ -7,9 +7,9 @@ looked at once a second, gives way where places are short, and is closed when th
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tuplegate.http.intake import Intake
+from tuplegate.http.precedence import NEW_S, Standing, Waiting
 from tuplegate.http.stalls import ClientProgress
 from tuplegate.http.writing import Outgoing
 
@@ -34,6 +34,7 @@ class ClientConnection(asyncio.Protocol):
     """The part that all connections of clients have."""
 
     _out: Outgoing
+    _opened_at: float
 
     @property
     def address(self) -> str:
@@ -44,6 +45,11 @@ class ClientConnection(asyncio.Protocol):
         """The organization whose connection this is, or its address while that is unknown."""
         return self._out.owner
 
+    def _stand(self, waiting: Waiting, since: float) -> Standing:
+        owner = self._out.owner
+        is_new = asyncio.get_running_loop().time() - self._opened_at < NEW_S
+        return Standing(owner, owner != self._out.address, waiting, is_new, since)
+
     def pause_writing(self) -> None:
         self._out.note_behind()
 
@@ -52,9 +58,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 class UpgradedConnection(ClientConnection):
-    """The successor of an HTTP connection. `busy_class` is how readily it gives way while its client is a stranger."""
-
-    busy_class: ClassVar[int] = 2
+    """The successor of an HTTP connection."""
 
     def __init__(self, handed: Handed) -> None:
         self._transport = handed.transport
@@ -77,9 +81,16 @@ class UpgradedConnection(ClientConnection):
         """The time for an end in order is over."""
         raise NotImplementedError
 
-    def readiness(self) -> tuple[int, float] | None:
-        """See `Places`. Whoever has shown a key does not give way."""
-        return (self.busy_class, self._opened_at) if self._out.owner == self._out.address else None
+    @property
+    def is_ending(self) -> bool:
+        """Return whether only the end of the connection is waited for."""
+        return False
+
+    def standing(self) -> Standing | None:
+        """See `Places`."""
+        if self._out.is_lost:
+            return None
+        return self._stand(Waiting.END if self.is_ending else Waiting.MESSAGES, self._opened_at)
 
     def give_way(self) -> None:
         self._out.cut_off()

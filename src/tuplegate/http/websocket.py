@@ -349,6 +349,10 @@ class WebSocketConnection(UpgradedConnection):
 
     # -- time and the end -----------------------------------------------------------------------------------------
 
+    @property
+    def is_ending(self) -> bool:
+        return self._ends_at is not None
+
     def check_time(self, now: float) -> None:
         super().check_time(now)
         if self._ends_at is not None:
