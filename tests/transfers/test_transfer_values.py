@@ -108,7 +108,7 @@ def test_objects_and_lists_of_ndjson_fill_records_and_arrays(
     done = command("import", str(file), "--table", "load")
     assert done.code == 0, done.err
     assert database.query("select id, one::text, many::text, t, doc::text from load order by id").tuples() == [
-        (1, "(1,x)", '{"(2,y)"}', '{"k":1.5}', '"text"'),
+        (1, "(1,x)", '{"(2,y)"}', '{"k": 1.5}', '"text"'),
         (2, "(3,z)", None, None, None),
         (3, None, None, "true", None),
     ]
