@@ -4,7 +4,7 @@ tests/transfers/test_every_value.py takes every type.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -51,7 +51,7 @@ def database(service: Service) -> Iterator[Client]:
         opened.query("drop domain exact_doc")
 
 
-def fill(database: Client, rows: list[tuple[str | None, ...]]) -> None:
+def fill(database: Client, rows: Sequence[Sequence[str | None]]) -> None:
     database.query("truncate exact")
     for number, row in enumerate(rows):
         literals = ", ".join("null" if value is None else "'" + value.replace("'", "''") + "'" for value in row)

@@ -62,11 +62,11 @@ class Column:
         return f"case when {self.name} is distinct from null then format('%s', {self.name}) end"
 
 
-def draw_columns(draw: st.DrawFn, kinds: list[Kind]) -> list[Column]:
+def draw_columns(data: st.DataObject, kinds: list[Kind]) -> list[Column]:
     """For each kind a column of values and one of arrays, of every shape."""
     columns = [Column("place", "int", [str(place) for place in range(ROWS)])]
     for number, kind in enumerate(kinds):
-        texts = draw(st.lists(st.one_of(kind.texts, kind.texts, st.none()), min_size=ROWS, max_size=ROWS))
+        texts = data.draw(st.lists(st.one_of(kind.texts, kind.texts, st.none()), min_size=ROWS, max_size=ROWS))
         values = [f"null::{kind.sql}" if text is None else f"{quote(text)}::{kind.sql}" for text in texts]
         columns.append(Column(f"v{number}", kind.sql, values))
         columns.append(Column(f"a{number}", f"{kind.sql}[]", [_array(kind, values, row) for row in range(ROWS)]))
@@ -136,7 +136,7 @@ def test_a_table_comes_back_through_a_file(
     database: Client, tmp_path: Path, kinds: list[Kind], format: str, data: st.DataObject
 ) -> None:
     """Every value is the engine's text that it was, NULL and the text of NULL told apart."""
-    columns = draw_columns(data.draw, kinds)
+    columns = draw_columns(data, kinds)
     table = make_table(database, columns)
     before = texts_of(database, table, columns)
     file = tmp_path / f"{table}.{format}"
@@ -154,7 +154,7 @@ def test_a_database_is_sent_and_dumped_as_it_is(
     service: Service, tmp_path: Path, database: Client, source: Organization, kinds: list[Kind], data: st.DataObject
 ) -> None:
     """Into another organization's database by `database send`, and into a new one by `dump` and `restore`."""
-    columns = draw_columns(data.draw, kinds)
+    columns = draw_columns(data, kinds)
     table = make_table(database, columns)
     before = texts_of(database, table, columns)
     target = new_organization(service)
