@@ -45,6 +45,6 @@ def test_what_copy_refuses_is_refused_at_its_place(text: str, line_end: str, off
 def test_a_part_ends_behind_its_last_whole_row() -> None:
     """Line ends in quotes end no row."""
     find_end = CsvSyntax(",", "", "\n").find_end
-    assert [find_end(part) for part in (b"", b"a", b"a\nb", b'a\n"b\n', b'"a\n"\nb', b'"a\n', b'a\n"b""\n"c\n')] == [
+    assert [find_end(part) for part in (b"", b"a", b"a\nb", b'a\n"b\n', b'"a\n"\nb', b'"a\n', b'a\n"b""\nc\n')] == [
         0, 0, 2, 2, 5, 0, 2,
     ]  # fmt: skip
