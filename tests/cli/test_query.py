@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import Command
 from tests.client.faults import LOSE, PASS, first, relay
 from tests.service import Service
@@ -28,6 +30,13 @@ def test_rows_are_json_lines_in_a_pipe_with_every_digit(command: Command) -> Non
         '{"id":1,"name":"a|b","nothing":null,"n":1.50,"big":9007199254740993,"doc":{"x":1.00},'
         '"list":[1,null],"yes":true,"f":0.1}\n'
     )
+
+
+@pytest.mark.parametrize("form", ["json", "ndjson"])
+def test_nothing_of_an_answer_is_lost_in_json(command: Command, form: str) -> None:
+    """The sign of zero, columns of the same name, and repeated names of a document."""
+    sql = "select '-0'::float8 as a, '-0'::float4 as a, array['-0'::float8] as b, '{\"x\":1,\"x\":-0}'::json as c"
+    assert '{"a":-0,"a":-0,"b":[-0],"c":{"x":1,"x":-0}}' in command("query", "-o", form, sql).out
 
 
 def test_rows_in_every_other_form(command: Command) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.service import Service
 from tuplegate.client import Client, InvalidTextRepresentation
+from tuplegate.client.values import write
 
 NOON = datetime(2026, 11, 14, 12, 30, 45, 123456, tzinfo=UTC)
 ID = UUID("8a6e0804-2bd0-4672-b79d-d97027f9071a")
@@ -107,6 +108,36 @@ def test_nan_is_nan(database: Client) -> None:
     assert isinstance(single, float)
     assert single != single
     assert exact.is_nan()
+
+
+@pytest.mark.parametrize("type_name", ["float4", "float8", "float8[]", "json"])
+def test_minus_zero_keeps_its_sign(database: Client, type_name: str) -> None:
+    """By the buffered answer and by the stream, and with `convert=False` too."""
+    sql = f"select $1::text::{type_name} as v"
+    given = "{-0}" if type_name.endswith("[]") else "-0"
+    streamed = database.stream(sql, [given])
+    for value in (database.query(sql, [given]).value(), next(iter(streamed))["v"]):
+        [found] = value if isinstance(value, list) else [value]
+        assert (repr(found), type(found)) == ("-0.0", float)
+    kept = database.query(sql, [given], convert=False).value()
+    assert write(kept) in ("-0", "[-0]")
+
+
+def test_a_number_may_have_any_number_of_digits(database: Client) -> None:
+    """An integer in a document that Python does not convert, too."""
+    digits = "7" * 5000
+    sql = "select $1::text::json, $1::text::numeric"
+    assert database.query(sql, [digits]).tuples() == [(Decimal(digits), Decimal(digits))]
+    [kept] = database.query(sql, [digits], convert=False).tuples()
+    assert [write(value) for value in kept] == [digits, digits]
+
+
+def test_a_repeated_name_is_kept_where_nothing_is_converted(database: Client) -> None:
+    """As the engine has the document; converted, it is a dict, which has the last value."""
+    text = '{"a":1,"b":{"c":1.10,"c":-0},"a":2}'
+    kept = database.query("select $1::text::json", [text], convert=False).value()
+    assert write(kept) == text
+    assert database.query("select $1::text::json", [text]).value() == {"a": 2, "b": {"c": 0}}
 
 
 def test_a_decimal_in_a_document_is_a_number(database: Client) -> None:

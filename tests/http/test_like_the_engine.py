@@ -44,3 +44,18 @@ def test_other_texts(twins: Twins) -> None:
     twins.wrong.clear()
     try_others(twins)
     assert not twins.wrong, "\n".join(twins.wrong[:5])
+
+
+_OPEN = (
+    "/*", "/* /* */", "/*/", "--/*\n/*", "'", '"', "$a$", "$$", "E'\\'", "e'\\", "U&'", "b'", "x'", "n'",
+    "/* ' */ $b$ $a$",
+)  # fmt: skip
+
+
+def test_a_text_that_ends_inside_of_something_is_a_parse_error(twins: Twins) -> None:
+    """Comments, quotes and dollar quotes that nothing closes, at the start of a text and behind a statement."""
+    twins.wrong.clear()
+    for opened in _OPEN:
+        for before in ("", " ", "-- c\n", "/**/", "select 1 ", "select ", "set ", "prepare "):
+            twins.both(before + opened)
+    assert not twins.wrong, "\n".join(twins.wrong[:5])

@@ -133,7 +133,7 @@ def test_an_import_goes_on_where_it_was(service: Service, database: Client, tmp_
     [
         (9_000, "nine,row", 'line 9000: invalid input syntax for type integer: "nine"'),
         (9_000, "1,2,3", "line 9000 has 3 fields, not 2"),
-        (9_000, '1,"open', "unexpected end of data"),
+        (9_000, '1,"open', "line 9000, column 3: the quotes of this field are never closed"),
         (1, "id,wrong", "the table has no column wrong"),
         (1, "id,id", "two columns have one name"),
         (9_000, "1,\udcff", "can't decode"),

@@ -2,9 +2,11 @@
 
 import io
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from tests.service import Service
 from tuplegate.cli import csv_file
 from tuplegate.cli.csv_form import CsvForm
+from tuplegate.cli.files import BadFile
 from tuplegate.cli.output import CsvWriter
 from tuplegate.cli.remote import Failed, run_with
 from tuplegate.cli.transfer import export, import_
@@ -148,6 +151,113 @@ def test_a_file_is_what_copy_writes_and_reads(service: Service, database: Client
     assert database.query("select * from load").tuples() == rows * 2
 
 
+@dataclass(frozen=True)
+class Copied:
+    """A CSV file and how it is read. `width` is the number of columns of its table."""
+
+    text: str
+    width: int
+    delimiter: str = ","
+    null: str = ""
+
+
+PIECES = ['"', '""', ",", "\n", "\n", "\r\n", "a", " ", '"a,\n"', "\\.", "N"]
+FILES = st.builds(
+    Copied,
+    text=st.one_of(
+        st.text(st.sampled_from(list('",\r\n\\. aN|é')), min_size=1, max_size=24),
+        st.lists(st.sampled_from(['"', '""', ",", "\n", "\n", "\r\n", "a", " ", '"a,\n"', "\\.", "N"]), min_size=1).map(
+            "".join
+        ),
+    ),
+    width=st.integers(1, 3),
+    delimiter=st.sampled_from([",", "|"]),
+    null=st.sampled_from(["", "N", "a"]),
+)
+
+
+def read_as_copy(cursor: psycopg.Cursor[Any], given: Copied) -> Rows | None:
+    """The rows that COPY makes of a file; None where it refuses the file."""
+    names = ", ".join(f"c{number} text" for number in range(given.width))
+    cursor.execute(f"create temp table copied (place serial, {names}) on commit drop".encode())
+    columns = names.replace(" text", "")
+    options = f"format csv, delimiter '{given.delimiter}', null '{given.null}'"
+    try:
+        with cursor.copy(f"copy copied ({columns}) from stdin ({options})".encode()) as copy:
+            copy.write(given.text.encode())
+        cursor.execute(f"select {columns} from copied order by place".encode())
+        return cursor.fetchall()
+    except psycopg.errors.BadCopyFileFormat:
+        return None
+    finally:
+        cursor.connection.rollback()
+
+
+def read_ourselves(file: Path, given: Copied) -> Rows | str:
+    """The rows that an import makes of a file, or why it refuses the file."""
+    file.write_bytes(given.text.encode())
+    try:
+        source = csv_file.CsvFile(file, CsvForm(given.delimiter, given.null, header=False))
+        if len(source.columns) != given.width:
+            return f"line 1 has {len(source.columns)} fields and the table has {given.width} columns"
+        found = [
+            tuple(None if text == batch.null else text for text in row)
+            for batch in source.batches(frozenset())
+            for row in zip(*batch.columns, strict=True)
+        ]
+    except BadFile as refusal:
+        return str(refusal)
+    return found
+
+
+@given(given=FILES, block_bytes=st.sampled_from([1, 2, 3, 7, 2**20]))
+@example(given=Copied('a"b,c"d,e', 2), block_bytes=1)
+@example(given=Copied("a,b\n\nc,d\n", 2), block_bytes=1)
+@example(given=Copied("a\n\n\n", 1), block_bytes=3)
+@example(given=Copied('"a" "b"\n', 1), block_bytes=3)
+@example(given=Copied('"a\n', 1), block_bytes=3)
+@example(given=Copied('a"\r"\nb\r\n', 1), block_bytes=3)
+@example(given=Copied("a\r\nb\n", 1), block_bytes=3)
+@example(given=Copied("a\rb\n", 1), block_bytes=3)
+@example(given=Copied("\\.\na\n", 1), block_bytes=3)
+@example(given=Copied('"N",N"",N\n', 3, null="N"), block_bytes=3)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_file_is_read_as_copy_reads_it(
+    bare: psycopg.Cursor[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Copied, block_bytes: int
+) -> None:
+    """The same rows, or both refuse it; and a refusal says the line."""
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", block_bytes)
+    by_copy, by_import = read_as_copy(bare, given), read_ourselves(tmp_path / "any.csv", given)
+    if isinstance(by_import, str):
+        assert re.match(r"line \d+", by_import)
+    assert by_copy == (None if isinstance(by_import, str) else by_import), by_import
+
+
+@pytest.fixture
+def bare(service: Service) -> Iterator[psycopg.Cursor[Any]]:
+    with psycopg.connect(service.conninfo("postgres")) as opened, opened.cursor() as cursor:
+        yield cursor
+
+
+def test_a_fault_is_named_by_line_and_column(database: Client, tmp_path: Path) -> None:
+    """COPY refuses these, too."""
+    database.query("create table load (id int, t text)")
+    file = tmp_path / "faults.csv"
+    for text, said in (
+        ('1,"a\n2"\n3,b"c\n', "line 3, column 3: the quotes of this field are never closed"),
+        (
+            '1,"a\n"\n3,b\r4,c\n',
+            "line 3, column 4: a carriage return outside of quotes; the first line ends",
+        ),
+        ("1,a\r\n2,b\n", "line 2, column 4: a line feed outside of quotes"),
+        ("1,a\n\n", "line 2 is blank, which is a row of 1 field, not 2"),
+        ("1,a\n2\n", "line 2 has 1 field, not 2: the value of t is missing"),
+        ("1,a\n2,b,c\n", "line 2 has 3 fields, not 2: those from column 5 on are too many"),
+    ):
+        file.write_text(text, newline="")
+        assert said in refused(database, file, "--no-header")
+
+
 def test_quotes_make_a_text_of_what_stands_for_null(database: Client, tmp_path: Path) -> None:
     """Also beside fields that have quotes in them, and in a column of numbers, where there is no empty text."""
     database.query("create table load (id int, t text)")
@@ -155,7 +265,7 @@ def test_quotes_make_a_text_of_what_stands_for_null(database: Client, tmp_path: 
     file.write_text('id,t\n1,"-"\n2,-\n3,""\n4,\n5,"a,""-"",b"\n6,5"-"\n')
     load(database, file, "--null", "-")
     assert database.query("select * from load").tuples() == [
-        (1, "-"), (2, None), (3, ""), (4, ""), (5, 'a,"-",b'), (6, '5"-"'),
+        (1, "-"), (2, None), (3, ""), (4, ""), (5, 'a,"-",b'), (6, "5-"),
     ]  # fmt: skip
     file.write_text('id,t\n1,a\n"",b\n')
     said = refused(database, file)
@@ -239,7 +349,7 @@ CONSTRAINTS = [
 def test_a_row_that_a_constraint_refuses_is_named_by_its_line(
     database: Client, tmp_path: Path, constraint: str, said: str
 ) -> None:
-    """With what the engine says of it, though a blank line and a quoted line break stand before."""
+    """With what the engine says of it, though a quoted line break stands before."""
     database.query("create table if not exists load_parent as select g as id from generate_series(-1, 2000) g")
     database.query("delete from load_parent where id = 700")
     database.query("create unique index if not exists load_parent_key on load_parent (id)")
@@ -249,7 +359,7 @@ def test_a_row_that_a_constraint_refuses_is_named_by_its_line(
     columns = ["id int" if apart else f"id int {constraint}", "t text", *filter(None, [apart])]
     database.query(f"create table load ({', '.join(columns)})")
     bad = {"unique": "3", "not nu": "", "exclud": "3"}.get(constraint[:6], "700")
-    lines = ["id,t", '1,"a\nb"', "", *(f"{n},c" for n in range(2, 699)), f"{bad},d", "701,e"]
+    lines = ["id,t", '1,"a\nb"', *(f"{n},c" for n in range(2, 699)), f"{bad},d", "701,e"]
     file = tmp_path / "rows.csv"
     file.write_text("\n".join(lines))
     found = refused(database, file)

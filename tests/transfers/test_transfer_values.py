@@ -108,7 +108,7 @@ def test_objects_and_lists_of_ndjson_fill_records_and_arrays(
     done = command("import", str(file), "--table", "load")
     assert done.code == 0, done.err
     assert database.query("select id, one::text, many::text, t, doc::text from load order by id").tuples() == [
-        (1, "(1,x)", '{"(2,y)"}', '{"k":1.5}', '"text"'),
+        (1, "(1,x)", '{"(2,y)"}', '{"k": 1.5}', '"text"'),
         (2, "(3,z)", None, None, None),
         (3, None, None, "true", None),
     ]
@@ -117,11 +117,11 @@ def test_objects_and_lists_of_ndjson_fill_records_and_arrays(
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("quote", ["", '"'])
 def test_lines_may_end_in_any_way(command: Command, database: Client, tmp_path: Path, ending: str, quote: str) -> None:
-    """Quoted or not, with a byte order mark, empty lines, and no end of the last line."""
+    """Quoted or not, with a byte order mark, and no end of the last line."""
     database.query("create table load (id int, t text)")
     file = tmp_path / "lines.csv"
     rows = [f"{quote}{n}{quote},{quote}t {n}{quote}" for n in range(5)]
-    text = ending.join(["id,t", *rows[:2], "", *rows[2:]])
+    text = ending.join(["id,t", *rows])
     file.write_bytes(b"\xef\xbb\xbf" + text.encode())
     done = command("import", str(file), "--table", "load")
     assert done.code == 0, done.err

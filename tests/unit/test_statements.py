@@ -140,6 +140,12 @@ def test_text_without_a_statement_is_empty(text: str) -> None:
     assert code_of(text) == "empty_statement"
 
 
+@given(blank_or_semicolon, st.sampled_from(["/*", "/* /* */", "/*/", "/* ; --"]))
+def test_a_text_that_ends_inside_of_a_comment_is_left_to_the_engine(before: str, opened: str) -> None:
+    """The engine has a parse error for it."""
+    assert code_of(before + opened) is None
+
+
 @pytest.mark.parametrize("sql", ["\0", "select \0", "select 1\0; commit", "-- \0"])
 def test_a_nul_is_refused_with_its_position(sql: str) -> None:
     """Before anything else is looked at."""

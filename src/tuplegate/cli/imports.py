@@ -25,6 +25,7 @@ import msgspec
 from tuplegate.cli.ahead import run_ahead
 from tuplegate.cli.array_literals import array_literal
 from tuplegate.cli.files import BadFile, Batch, Guessed, RowSource, Texts
+from tuplegate.cli.value_forms import DOCUMENT_SQL
 from tuplegate.client.statements import quote
 from tuplegate.client.values import JsonText
 
@@ -36,7 +37,7 @@ _PASSES = 3
 """How often a file is read if the engine loses staged rows."""
 _TRIES = 5
 """How often a batch is sent if its answer is lost."""
-_VERSION = "3"
+_VERSION = "4"
 """Changes when batches are split or read differently: only the same version resumes a job."""
 
 Progress = Callable[[int, float], None]
@@ -73,7 +74,18 @@ class TargetColumn:
 
     type: str
     kind: str
-    is_generated: bool = False
+    is_generated: bool
+    is_document: bool
+    """It is json, jsonb or a domain over them."""
+    is_own: bool
+    """The type is not the engine's: a tenant may have made casts for it."""
+    is_listed: bool
+    """Values of the type can be elements of an array literal with commas."""
+
+    @property
+    def is_direct(self) -> bool:
+        """True if texts are sent as an array of the type, whose input function reads them. Others are cast."""
+        return not self.kind and self.is_listed and not self.is_document and self.type not in _TEXTS
 
 
 @dataclass(frozen=True)
@@ -99,12 +111,18 @@ def find_target(client: "Client", table: str) -> TargetTable | None:
     rows = client.query(
         "select a.attrelid::oid as oid, to_regclass($1)::text as name, a.attname, format_type(a.atttypid, -1) as type, "
         "case when t.typcategory = 'A' then 'array' when t.typcategory = 'C' then 'record' else '' end as kind, "
-        "a.attgenerated <> '' as generated "
+        f"a.attgenerated <> '' as generated, {DOCUMENT_SQL} is not null as document, t.typdelim = ',' as listed, "
+        "t.typnamespace <> 'pg_catalog'::regnamespace as own "
         "from pg_attribute a join pg_type t on t.oid = a.atttypid "
         "where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped order by a.attnum",
         [table],
     )
-    columns = {row["attname"]: TargetColumn(row["type"], row["kind"], row["generated"]) for row in rows}
+    columns = {
+        row["attname"]: TargetColumn(
+            row["type"], row["kind"], row["generated"], row["document"], row["own"], row["listed"]
+        )
+        for row in rows
+    }
     return TargetTable(rows[0]["oid"], rows[0]["name"], columns) if rows else None
 
 
@@ -129,25 +147,27 @@ def create_target(client: "Client", table: str, source: RowSource, guessed: Gues
     client.query(f"create table if not exists {table} ({columns})")
 
 
-# The engine reads arrays of these directly. Values of other types are sent as text and cast.
-_DIRECT = frozenset({
-    "bigint", "boolean", "date", "double precision", "integer", "numeric", "real", "smallint", "text",
-    "timestamp with time zone", "timestamp without time zone", "uuid",
-})  # fmt: skip
 _TEXTS = frozenset({"text", "character varying"})
 # JSON begins like this; the engine's own text form of such a value does not.
 _IS_JSON = {"array": r"^\s*\[(?!\s*[-+]?\d+:)", "record": r"^\s*\{"}
 
 
 def _convert_sql(column: TargetColumn, name: str) -> str:
-    """Return the SQL that converts a sent text to a value of the column."""
-    if column.type in _DIRECT | _TEXTS:
+    """Return the SQL that converts a sent text to a value of the column. No cast that a tenant has made is used."""
+    if column.is_direct or column.type in _TEXTS:
         return name
     cast = f"{name}::{column.type}"
     if not column.kind:
         return cast
-    built = f"(select x.v from json_to_record(json_build_object('v', {name}::json)) as x(v {column.type}))"
-    return f"case when {name} ~ '{_IS_JSON[column.kind]}' then {built} else {cast} end"
+    is_json = f"{name} ~ '{_IS_JSON[column.kind]}'"
+    if column.is_own:
+        # A JSON string is read as the text form of a value, by the input function of its type.
+        return _read_json_sql(f"case when {is_json} then {name}::json else to_json({name}) end", column.type)
+    return f"case when {is_json} then {_read_json_sql(f'{name}::json', column.type)} else {cast} end"
+
+
+def _read_json_sql(document: str, type_: str) -> str:
+    return f"(select x.v from json_to_record(json_build_object('v', {document})) as x(v {type_}))"
 
 
 @dataclass(frozen=True)
@@ -175,7 +195,7 @@ class ImportJob:
         self._places = f"{self._staging}_{secrets.token_hex(4)}"
         self._place = next(name for n in count() if (name := f"tuplegate_place_{n}") not in source.columns)
         self._types = [target.columns[name] for name in source.columns]
-        self._documents = frozenset(name for name in source.columns if target.columns[name].type in ("json", "jsonb"))
+        self._documents = frozenset(name for name in source.columns if target.columns[name].is_document)
 
     def run(self, progress: Progress) -> ImportResult:
         done = self._finish()
@@ -301,7 +321,7 @@ class ImportJob:
         """Return a query for rows given as arrays; with `places`, a set, it appends the place of each row."""
         sets = ", ".join(
             # Set-returning functions side by side in a SELECT list advance together, and nothing is materialized.
-            f"unnest(${first + n}::{column.type if column.type in _DIRECT else 'text'}[]) as c{n}"
+            f"unnest(${first + n}::{column.type if column.is_direct else 'text'}[]) as c{n}"
             for n, column in enumerate(self._types)
         )
         values = ", ".join(_convert_sql(column, f"c{n}") for n, column in enumerate(self._types))

@@ -1,7 +1,7 @@
 """Reads and writes Parquet files with pyarrow, which the extra `tuplegate[parquet]` installs.
 
 Reading: a batch has as many rows as fit into a request, by the sizes in the file's footer. Writing: one group of rows
-at a time, with the types of the answer; a type that Parquet lacks becomes text.
+at a time, with the types of the answer; a type that Parquet lacks becomes text, as `value_forms` says.
 """
 
 import importlib
@@ -20,6 +20,8 @@ _BATCH_BYTES = 2**19
 _BATCH_ROWS = 10_000
 _GROUP_ROWS = 50_000
 _GROUP_BYTES = 64 * 2**20
+_SHOWN_MAX = 50
+"""Characters of a value that a message shows."""
 
 
 def _import(name: str) -> Any:
@@ -171,6 +173,10 @@ def _to_json_value(value: Any) -> Any:
 # -- written -------------------------------------------------------------------------------------------------------
 
 
+class _Unfit(Exception):
+    """A value has no exact form in the type of its column; the message says which."""
+
+
 @dataclass(frozen=True)
 class _ArrowColumn:
     """The type of a column in the file, and how to convert a value of the answer to it."""
@@ -187,14 +193,15 @@ class ParquetWriter:
         self._out = out
         self._precisions = precisions
         self._kinds: list[_ArrowColumn] = []
+        self._names: list[str] = []
         self._waiting: list[Sequence[Any]] = []
         self._size = 0
         self._writer: Any = None
 
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
-        pairs = list(zip(columns, types, strict=True))
-        check_columns(Path("the answer"), columns)
+        pairs = zip(columns, types, strict=True)
         self._kinds = [_choose_column(self._arrow, type_, self._precisions.get(name)) for name, type_ in pairs]
+        self._names = [f"{name} of type {type_}" for name, type_ in zip(columns, types, strict=True)]
         fields = [(name, kind.arrow) for name, kind in zip(columns, self._kinds, strict=True)]
         self._schema = self._arrow.schema(fields)
         self._writer = self._parquet.ParquetWriter(self._out, self._schema, compression="zstd")
@@ -223,12 +230,16 @@ class ParquetWriter:
 
     def _flush(self) -> None:
         columns = zip(*self._waiting, strict=True)
-        arrays = [self._array(kind, values) for kind, values in zip(self._kinds, columns, strict=True)]
+        arrays = list(map(self._array, self._names, self._kinds, columns))
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
         self._waiting, self._size = [], 0
 
-    def _array(self, kind: _ArrowColumn, values: Sequence[Any]) -> Any:
-        converted = [None if value is None else kind.convert(value) for value in values]
+    def _array(self, name: str, kind: _ArrowColumn, values: Sequence[Any]) -> Any:
+        try:
+            converted = [None if value is None else kind.convert(value) for value in values]
+        except _Unfit as unfit:
+            ways = "CSV and NDJSON can, and so can Parquet if the statement casts the column to text"
+            raise BadFile(f"column {name}: Parquet cannot carry {unfit}; {ways}") from unfit
         return self._arrow.array(converted, kind.arrow)
 
 
@@ -248,8 +259,6 @@ def _choose_column(arrow: Any, type_: str, digits: tuple[int, int] | None) -> _A
         "timestamp": (arrow.timestamp("us"), _instance_of(datetime, "timestamp")),
         "timestamptz": (arrow.timestamp("us", "UTC"), _instance_of(datetime, "timestamptz")),
         "bytea": (arrow.binary(), _bytes),
-        "json": (arrow.string(), write),
-        "jsonb": (arrow.string(), write),
     }
     if type_ == "numeric" and digits is not None and digits[0] <= 38 and 0 <= digits[1] <= digits[0]:
         return _ArrowColumn(arrow.decimal128(*digits), _decimal)
@@ -271,7 +280,7 @@ def _text_of(value: Any) -> str:
 def _decimal(value: Any) -> Decimal:
     found = Decimal(value)
     if not found.is_finite():
-        raise BadFile(f"{value} is no number for Parquet; cast the column to text")
+        raise _Unfit(f"{value} as a decimal")
     return found
 
 
@@ -282,7 +291,7 @@ def _instance_of(kind: type, type_: str) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         found = read(value)
         if not isinstance(found, kind):
-            raise BadFile(f"{value} is no {type_} for Parquet; cast the column to text")
+            raise _Unfit(f"{value} as a {type_}")
         return found
 
     return convert
@@ -291,9 +300,9 @@ def _instance_of(kind: type, type_: str) -> Callable[[Any], Any]:
 def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def each(value: Any) -> Any:
         if not isinstance(value, list):
-            raise BadFile(f"{value} is no list for Parquet; cast the column to text")
+            raise _Unfit(f"an array with bounds, {value[:_SHOWN_MAX]}")
         if any(isinstance(part, list) for part in value):
-            raise BadFile("arrays of more than one dimension are no lists for Parquet; cast the column to text")
+            raise _Unfit("an array of more than one dimension")
         return [None if part is None else convert(part) for part in value]
 
     return each

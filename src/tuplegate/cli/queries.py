@@ -1,6 +1,5 @@
 """`query`, `tables`, `capabilities`: commands of the data plane."""
 
-import json
 import sys
 import time
 import warnings
@@ -33,12 +32,12 @@ def _read_sql(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 def _read_params(ctx: click.Context, param: click.Parameter, value: str | None) -> list[Any]:
-    from tuplegate.client.values import Number
+    from tuplegate.client.values import read_json
 
     if value is None:
         return []
     try:
-        read = json.loads(value, parse_float=Number)
+        read = read_json(value.encode("utf-8", "surrogatepass"), exact=True)
     except ValueError as exc:
         raise click.BadParameter(f"this is not JSON: {exc}") from exc
     if not isinstance(read, list):

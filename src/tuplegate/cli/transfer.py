@@ -182,7 +182,8 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
     """Write the rows of a SELECT into a CSV, NDJSON or Parquet file.
 
     The file has its name once it is whole. SQL can also be the name of a table. In CSV NULL is an empty field, and the
-    empty text is "".
+    empty text is "". What `import` makes of the file are the same values; a value that the format cannot carry is
+    refused.
     """
     table = sql if " " not in sql.strip() else None
     if table is not None:
@@ -195,7 +196,7 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
         raise Failed(str(exc), Exit.FILE) from exc
     try:
         with files.write_whole(file) as part:
-            count = _export(client, sql, partial(_open_writer, kind, part, digits, form))
+            count = _export(client, sql, kind, partial(_open_writer, kind, part, digits, form))
     except OSError as exc:
         code = Exit.OUTPUT if exc.errno in NO_ROOM else Exit.FILE
         raise Failed(f"{file} cannot be written: {exc.strerror}; it is as it was", code) from exc
@@ -208,14 +209,20 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
     click.echo(f"{count} rows exported", err=True)
 
 
-def _export(client: "Client", sql: str, open_writer: Callable[[], AbstractContextManager[OutputWriter]]) -> int:
+def _export(
+    client: "Client", sql: str, kind: str, open_writer: Callable[[], AbstractContextManager[OutputWriter]]
+) -> int:
+    from tuplegate.cli.exports import accept_answer, plan_export
+
     progress = ProgressLine()
     count = 0
+    plan = plan_export(client, sql, kind)
     try:
-        with client.stream(sql, convert=False) as stream, open_writer() as writer:
-            writer.begin(stream.columns, stream.types)
+        with client.stream(plan.sql if plan else sql, convert=False) as stream, open_writer() as writer:
+            plan = plan or accept_answer(sql, stream.columns, stream.types, kind)
+            writer.begin(plan.columns, plan.types)
             while rows := stream.next_tuples():
-                writer.rows(rows)
+                writer.rows(plan.read(rows))
                 count += len(rows)
                 progress(count)
             writer.end()

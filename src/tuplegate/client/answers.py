@@ -1,6 +1,5 @@
 """Converts answers of the service to what a call returns."""
 
-import json
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -14,7 +13,7 @@ from tuplegate.client.errors import make_error
 from tuplegate.client.failures import explain_foreign
 from tuplegate.client.records import Transaction
 from tuplegate.client.rows import Rows
-from tuplegate.client.values import Number
+from tuplegate.client.values import read_json
 
 
 class RowsCut(UserWarning):
@@ -39,7 +38,7 @@ def decode_answer(response: httpx.Response, content: bytes, exact: bool = False)
     status = response.status_code
     try:
         with pause_collector() if len(content) > LARGE_BYTES else nullcontext():
-            body = json.loads(content, parse_float=Number if exact else None)
+            body = read_json(content, exact=exact)
     except ValueError:
         body = None
     if not isinstance(body, dict):

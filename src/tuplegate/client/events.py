@@ -1,11 +1,10 @@
 """The result of a streamed answer, read from its events. Pure: the bytes are an argument."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from tuplegate.client.errors import TuplegateError, make_error
-from tuplegate.client.values import Number, RowReader
+from tuplegate.client.values import RowReader, read_json
 
 
 class StreamedResult:
@@ -38,9 +37,8 @@ class StreamedResult:
             return []
         lines = b"".join([*self._parts, lines])
         self._parts = [rest]
-        number = Number if self._exact else None
         rows = []
-        for event in json.loads(b"[" + lines.replace(b"\n", b",") + b"]", parse_float=number):
+        for event in read_json(b"[" + lines.replace(b"\n", b",") + b"]", exact=self._exact):
             data = event["data"]
             match event["event"]:
                 case "row":

@@ -30,7 +30,57 @@ class JsonText(str):
     __slots__ = ()
 
 
+class RepeatedNames(dict[str, Any]):
+    """A JSON object in which a name stands more than once. As a dict it has the last value of each name."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+
+
 # -- answers -------------------------------------------------------------------------------------------------------
+
+_NEGATIVE_ZERO = re.compile(rb"-0[^0-9.eE]")
+
+
+def read_json(text: bytes, *, exact: bool = False) -> Any:
+    """Decode JSON. `-0` keeps its sign, and an integer may have any number of digits.
+
+    With `exact`, every number keeps its digits, and an object every value of a repeated name: `write` returns them all.
+    """
+    if _NEGATIVE_ZERO.search(text) is None:
+        try:
+            return _decode(text, exact, None)
+        except json.JSONDecodeError:
+            raise
+        except ValueError:
+            pass  # an integer with more digits than Python converts
+    return _decode(text, exact, _keep_integer if exact else _read_integer)
+
+
+def _decode(text: bytes, exact: bool, read_integer: Convert | None) -> Any:
+    if not exact:
+        return json.loads(text, parse_int=read_integer)
+    return json.loads(text, parse_float=Number, parse_int=read_integer, object_pairs_hook=_read_object)
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else RepeatedNames(pairs)
+
+
+def _read_integer(text: str) -> int | float | Decimal:
+    if text == "-0":
+        return -0.0
+    return int(text) if len(text) < _DIGITS_MAX else Decimal(text)
+
+
+def _keep_integer(text: str) -> int | Number:
+    return Number(text) if text == "-0" or len(text) >= _DIGITS_MAX else int(text)
+
+
+_DIGITS_MAX = 4000
+"""Longer integers do not become an int: Python refuses to convert those of more than 4,300 digits."""
 
 
 def _read_date(text: str) -> date | str:
@@ -171,7 +221,8 @@ def write(value: Any, quote: Callable[[str], str] = json.dumps) -> str:
         case list() | tuple():
             return "[" + ",".join(write(part, quote) for part in value) + "]"
         case dict():
-            parts = (f"{quote(_check_name(name))}:{write(part, quote)}" for name, part in value.items())
+            pairs = value.pairs if isinstance(value, RepeatedNames) else value.items()
+            parts = (f"{quote(_check_name(name))}:{write(part, quote)}" for name, part in pairs)
             return "{" + ",".join(parts) + "}"
         case Enum():
             return write(value.value, quote)

@@ -170,7 +170,8 @@ def keyword_of_one(sql: str, *, savepoints: bool = False) -> str:
     if len(sql) > _UNCOUNTED_LENGTH:
         check_comments(sql)
     keyword, end = first_keyword(sql)
-    if not keyword and end >= len(sql):
+    # A word behind an open comment is part of it: such a text is no empty one, and the engine's parse error answers it.
+    if not keyword and end >= len(sql) and first_keyword(f"{sql}\nx")[0]:
         raise ServiceError("empty_statement", "there is no SQL statement in the text")
     if (
         savepoints

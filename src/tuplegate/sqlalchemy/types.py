@@ -3,7 +3,6 @@
 A placeholder has the type that the engine infers, so most are cast to the type that SQLAlchemy knows.
 """
 
-import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -26,6 +25,7 @@ from sqlalchemy.dialects.postgresql import (
 from sqlalchemy.dialects.postgresql.json import JSONPathType
 from sqlalchemy.engine import processors
 
+from tuplegate.client.values import write
 from tuplegate.sqlalchemy.ranges import find_reader, read_multirange, read_range, write_multirange, write_range
 
 _FLOATS = ("float4", "float8")
@@ -80,7 +80,7 @@ class _JsonMixin:
         read = dialect._json_deserializer
         if read is None:
             return None
-        return lambda value: None if value is None else read(json.dumps(value))
+        return lambda value: None if value is None else read(write(value))
 
 
 class _Json(_JsonMixin, JSON[Any]):

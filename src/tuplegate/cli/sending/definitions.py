@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tuplegate.cli.value_forms import DOCUMENT_SQL
 from tuplegate.client.statements import quote
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ _QUERIES: dict[str, str] = {
     + " and c.relkind in ('r', 'p', 'v', 'm', 'f') order by c.oid",
     "columns": "select a.attrelid::int8 as relation, a.attname as name, format_type(a.atttypid, a.atttypmod) as type,"
     " case when t.typtype = 'd' then format_type(t.typbasetype, t.typtypmod) end as base,"
+    f" {DOCUMENT_SQL} as document,"
     " a.attnotnull as not_null, pg_get_expr(d.adbin, d.adrelid) as expression, a.attidentity::text as identity,"
     " a.attgenerated::text as generated, col_description(a.attrelid, a.attnum) as comment "
     + _of(

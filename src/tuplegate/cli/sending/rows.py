@@ -8,11 +8,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tuplegate.cli.sending.definitions import Record, Relation
+from tuplegate.cli.value_forms import text_sql
 from tuplegate.client.statements import quote
-from tuplegate.client.values import JsonText
+from tuplegate.client.values import Number, RepeatedNames, write
 
 if TYPE_CHECKING:
     from tuplegate.client import Client
@@ -31,7 +34,7 @@ Progress = Callable[[int], None]
 
 def read_values(client: "Client", table: Relation, columns: Sequence[Record]) -> Iterator[list[Values]]:
     """Yield all rows, a portion at a time, as texts."""
-    texts = ", ".join(f"{quote(column['name'])}::text" for column in columns) or "null::text"
+    texts = ", ".join(text_sql(quote(column["name"]), column["type"]) for column in columns) or "null::text"
     with client.stream(f"select {texts} from {table.full_name}", convert=False, timeout_s=_STREAM_S) as rows:
         while portion := rows.next_tuples():
             yield portion
@@ -43,10 +46,7 @@ def send_rows(
     """Copy all rows; return their number."""
     sent = 0
     for batch in _make_batches(read_values(source, table, columns), max(1, _VALUES_MAX // max(1, len(columns)))):
-        target.query(
-            _write_insert(table, columns, len(batch)),
-            [_write(v, c) for row in batch for v, c in zip(row, columns, strict=True)],
-        )
+        target.query(_write_insert(table, columns, len(batch)), [value for row in batch for value in row])
         sent += len(batch)
         progress(sent)
     return sent
@@ -70,14 +70,11 @@ def _write_insert(table: Relation, columns: Sequence[Record], rows: int) -> str:
     if not columns:
         return f"insert into {table.full_name} select from generate_series(1, {rows})"
     names = ", ".join(quote(column["name"]) for column in columns)
-    count = len(columns)
-    places = (f"({', '.join(f'${row * count + i + 1}' for i in range(count))})" for row in range(rows))
+    # A text for a placeholder of json would be taken for a JSON string, and JSON null for NULL.
+    casts = [f"::text::{column['document']}" if column["document"] else "" for column in columns]
+    numbers = count(1)
+    places = (f"({', '.join(f'${next(numbers)}{cast}' for cast in casts)})" for _ in range(rows))
     return f"insert into {table.full_name} ({names}) values {', '.join(places)}"
-
-
-def _write(value: str | None, column: Record) -> Any:
-    """Return a value as a parameter. A text for a document would be taken for a JSON string."""
-    return JsonText(value) if value is not None and column["type"] in ("json", "jsonb") else value
 
 
 # -- comparing -------------------------------------------------------------------------------------------------------
@@ -86,20 +83,20 @@ def _write(value: str | None, column: Record) -> Any:
 def digest_rows(client: "Client", table: Relation, columns: Sequence[Record]) -> tuple[int, int]:
     """Return the number of rows, and a digest of their values in which their order does not count."""
     forms = [_find_form(column["type"]) for column in columns]
-    count, digest = 0, 0
+    found, digest = 0, 0
     for portion in read_values(client, table, columns):
         for row in portion:
             shown = [None if value is None else form(value) for value, form in zip(row, forms, strict=True)]
             hashed = hashlib.sha256(json.dumps(shown, ensure_ascii=False).encode("utf-8", "surrogatepass")).digest()
             digest = (digest + int.from_bytes(hashed[:16], "big")) % _DIGEST_MAX
-            count += 1
-    return count, digest
+            found += 1
+    return found, digest
 
 
 def _find_form(type: str) -> Callable[[str], str]:
     """Return what gives a value of the type one form, where engines write it in several."""
     if type in ("json", "jsonb"):
-        return lambda text: json.dumps(json.loads(text), sort_keys=True)
+        return _order_names
     if type in ("real", "double precision"):
         return lambda text: repr(float(text))
     if type.startswith("character("):
@@ -107,3 +104,12 @@ def _find_form(type: str) -> Callable[[str], str]:
     if type.startswith(("timestamp", "time")) and "with time zone" in type:
         return lambda text: _WHOLE_HOURS.sub(r"\1", text)
     return str
+
+
+def _order_names(text: str) -> str:
+    """Return a document with the names of its objects in order. Numbers stay the digits that they are."""
+    return write(json.loads(text, parse_float=Number, parse_int=Number, object_pairs_hook=_order_pairs))
+
+
+def _order_pairs(pairs: list[tuple[str, Any]]) -> RepeatedNames:
+    return RepeatedNames(sorted(pairs, key=itemgetter(0)))
