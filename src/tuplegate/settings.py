@@ -140,8 +140,28 @@ class Settings:
         at_least=0,
     )
 
-    statement_timeout_ms: int = _define(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
-    transaction_timeout_ms: int = _define(60_000, "Longest time a transaction may take, in milliseconds.", at_least=1)
+    statement_timeout_ms: int = _define(
+        30_000,
+        "Time of a statement that asks for none, in milliseconds. Tiers and organizations can have another.",
+        at_least=1,
+    )
+    statement_timeout_ms_max: int = _define(300_000, "The longest such time that a request may ask for.", at_least=1)
+    stream_timeout_ms: int = _define(
+        300_000, "The same for a statement whose rows are streamed; the reader's time does not count.", at_least=1
+    )
+    stream_timeout_ms_max: int = _define(3_600_000, "The longest such time that a request may ask for.", at_least=1)
+    export_timeout_ms: int = _define(
+        3_600_000, "The same for a stream that is an export, as `tuplegate export` asks for.", at_least=1
+    )
+    export_timeout_ms_max: int = _define(14_400_000, "The longest such time that a request may ask for.", at_least=1)
+    definition_timeout_ms: int = _define(
+        600_000, "The same for CREATE, ALTER, DROP, REFRESH, REINDEX, CLUSTER, VACUUM and ANALYZE.", at_least=1
+    )
+    definition_timeout_ms_max: int = _define(3_600_000, "The longest such time that a request may ask for.", at_least=1)
+    transaction_timeout_ms: int = _define(
+        60_000, "The same for a transaction that is sent as a whole; one with definitions has theirs.", at_least=1
+    )
+    transaction_timeout_ms_max: int = _define(300_000, "The longest such time that a request may ask for.", at_least=1)
     transaction_statements_max: int = _define(1000, "Statements in one transaction.", at_least=1)
     open_transactions_max: int = _define(
         16, "Transactions of one organization that may stay open between requests on one machine.", at_least=1

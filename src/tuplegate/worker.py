@@ -14,8 +14,10 @@ from typing import Final
 
 import structlog
 
+from tuplegate.access.limits import LIMITS
 from tuplegate.access.quotas import Tier, find_tier, read_tiers
 from tuplegate.admission.about import AboutRoutes
+from tuplegate.admission.allowances import Allowances
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.metrics import Metrics
@@ -38,7 +40,7 @@ from tuplegate.data_plane.interactive.routes import OpenTransactions
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import list_data_routes
 from tuplegate.data_plane.stream import StreamWriter
-from tuplegate.data_plane.wire.routes import WireBounds, WireRoutes
+from tuplegate.data_plane.wire.routes import WireRoutes
 from tuplegate.data_plane.wire.sessions import WireSessions
 from tuplegate.engine.opening import SharedEngine, reach_engines
 from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineFailure, OpenEngine, ReachedEngine
@@ -129,6 +131,7 @@ class _Services:
     engine: Engine
     databases: SeveralDatabases
     tiers: dict[str, Tier]
+    allowances: Allowances
     quotas: Quotas
     usage: UsageBook
     lanes: Lanes
@@ -199,6 +202,8 @@ def _make_services(
     settings = given.settings
     engine: Engine = several or first  # with one engine it serves by itself: nothing stands between
     tiers = read_tiers(settings.tiers)
+    own_limits = {name: getattr(settings, name) for name in LIMITS}
+    allowances = Allowances(own_limits, tiers, settings.answer_bytes_max)
     quotas = Quotas(catalog.permits, tiers)
     usage = UsageBook(catalog.journal, catalog.credentials)
     lanes = Lanes(
@@ -213,7 +218,7 @@ def _make_services(
             several.learn(database, on)
         engine.bound_size(database, find_tier(tiers, tier).bytes_max)
 
-    identities = IdentityCache(catalog.credentials, quotas, lanes, usage, note_database)
+    identities = IdentityCache(catalog.credentials, quotas, lanes, usage, allowances, note_database)
     metrics = Metrics(given.memory.board, given.number, engine, lanes, usage)
     metrics.beats = given.memory.beats
     holdings = Holdings(WorkerSeats(given.memory.open_transactions, given.number))
@@ -229,6 +234,7 @@ def _make_services(
         engine,
         databases,
         tiers,
+        allowances,
         quotas,
         usage,
         lanes,
@@ -304,6 +310,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             databases,
             settings,
             services.tiers,
+            services.allowances,
             metrics,
             given.addresses.get("control"),
         )
@@ -349,7 +356,7 @@ def _make_wire_routes(settings: Settings, services: _Services) -> WireRoutes | N
         services.wires,
         services.held.handover,
         services.catalog.journal,
-        WireBounds(settings.statement_timeout_ms, settings.body_bytes_max),
+        settings.body_bytes_max,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from tuplegate.access.scopes import Principal, Scope, expand_scopes
 from tuplegate.access.tokens import BEGINNING, TokenKind, hash_token, read_token
+from tuplegate.admission.allowances import Allowance, Allowances
 from tuplegate.admission.fairness import Lane, Lanes
 from tuplegate.admission.newcomers import Newcomers
 from tuplegate.admission.quota import Quota, Quotas
@@ -36,8 +37,8 @@ class Identity:
     """A principal with all its scopes. `target` is the database it gets when it names none. Unless something changes,
     its token is good until `ends_at`.
 
-    `quota` is None where requests are not limited. `reads_snapshots`: its reads need not be serializable, unless a
-    request says otherwise.
+    `allowance` has the limits of its organization. `quota` is None where requests are not limited. `reads_snapshots`:
+    its reads need not be serializable, unless a request says otherwise.
     """
 
     principal: Principal
@@ -47,6 +48,7 @@ class Identity:
     lane: Lane
     usage: Usage
     tier: str
+    allowance: Allowance
     reads_snapshots: bool
     ends_at: float
 
@@ -67,6 +69,7 @@ class IdentityCache:
         quotas: Quotas,
         lanes: Lanes,
         usage: UsageBook,
+        allowances: Allowances,
         found_database: Callable[[str, str, str], None],
     ) -> None:
         """`found_database` is called with a database, its engine and its tier whenever the catalog was asked for it."""
@@ -75,6 +78,7 @@ class IdentityCache:
         self._lanes = lanes
         self._quotas = quotas
         self._usage = usage
+        self._allowances = allowances
         self._entries: dict[bytes, _Entry] = {}
         self._unknown: dict[bytes, float] = {}
         """Invalid tokens, and until when they are refused without a look-up."""
@@ -177,6 +181,7 @@ class IdentityCache:
             self._lanes.find_lane(principal.organization),
             self._usage.find_usage(principal.organization, "" if place is None else place[0]),
             found.tier,
+            self._allowances.find(found.tier, found.limits),
             found.reads_snapshots,
             inf if found.remaining_s is None else asyncio.get_running_loop().time() + found.remaining_s,
         )

@@ -35,8 +35,8 @@ class Credential:
     """The record of a token. `digests` are hexadecimal: one, or two while the key is being rotated.
 
     `live` is false once the token is revoked, destroyed or expired; unless something changes it stays true for
-    `remaining_s`, or for ever. `database` is the default for requests that name
-    none; None if there is none. With `reads_snapshots`, reads need not be serializable unless a request says so.
+    `remaining_s`, or for ever. `limits` are its organization's, as JSON. `database` is the default for requests that
+    name none; None if there is none. With `reads_snapshots`, reads need not be serializable unless a request says so.
     """
 
     principal: Principal
@@ -44,6 +44,7 @@ class Credential:
     live: bool
     remaining_s: float | None
     tier: str
+    limits: str
     database: Whereabouts | None
     reads_snapshots: bool
 
@@ -58,7 +59,7 @@ class Credentials:
             "SELECT k.organization, k.database, array_to_string(k.scopes, ','), encode(k.digest, 'hex'),"
             " CASE WHEN k.former_until > clock_timestamp() THEN encode(k.former_digest, 'hex') END,"
             f" {KEY_LIVES}, extract(epoch FROM least(k.expires_at, {_FORMER_UNTIL}) - clock_timestamp()),"
-            " o.tier, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
+            " o.tier, o.limits, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM api_key k JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="k.database")
             + " WHERE k.id = $1",
@@ -66,11 +67,12 @@ class Credentials:
         )
         if not rows:
             return None
-        organization, bound, scopes, digest, former, live, remaining, tier, snapshots, *database = rows[0]
+        organization, bound, scopes, digest, former, live, remaining, tier, limits, snapshots, *database = rows[0]
         principal = Principal(id, str(organization), _read_scopes(scopes), bound)
         digests = [str(digest)] if former is None else [str(digest), former]
         life = live == "t", _read_seconds(remaining)
-        return Credential(principal, digests, *life, str(tier), _whereabouts(database), snapshots == "t")
+        place, reads_snapshots = _whereabouts(database), snapshots == "t"
+        return Credential(principal, digests, *life, str(tier), str(limits), place, reads_snapshots)
 
     async def find_session(self, id: str) -> Credential | None:
         """Find a session. It has the rights that its key has now, or fewer."""
@@ -79,7 +81,7 @@ class Credentials:
             " array_to_string(k.scopes, ','), encode(s.digest, 'hex'),"
             f" {SESSION_LIVES},"
             f" extract(epoch FROM least(s.expires_at, k.expires_at, {_FORMER_UNTIL}) - clock_timestamp()), o.tier,"
-            " k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
+            " o.limits, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM session s JOIN api_key k ON k.id = s.key JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="coalesce(s.database, k.database)")
             + " WHERE s.id = $1",
@@ -87,11 +89,14 @@ class Credentials:
         )
         if not rows:
             return None
-        key, organization, bound, scopes, key_scopes, digest, live, remaining, tier, snapshots, *database = rows[0]
+        key, organization, bound, scopes, key_scopes, digest, live, remaining, tier, limits, snapshots, *database = (
+            rows[0]
+        )
         rights = expand_scopes(_read_scopes(scopes)) & expand_scopes(_read_scopes(key_scopes))
         principal = Principal(str(key), str(organization), rights, bound, session=id)
         life = live == "t", _read_seconds(remaining)
-        return Credential(principal, [str(digest)], *life, str(tier), _whereabouts(database), snapshots == "t")
+        place, reads_snapshots = _whereabouts(database), snapshots == "t"
+        return Credential(principal, [str(digest)], *life, str(tier), str(limits), place, reads_snapshots)
 
     async def find_database(self, organization: str, name: str) -> Whereabouts | None:
         """Find an active database by its name."""

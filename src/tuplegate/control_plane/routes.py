@@ -2,6 +2,7 @@
 
 from tuplegate.access.quotas import Tier
 from tuplegate.access.scopes import Scope
+from tuplegate.admission.allowances import Allowances
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.metrics import Metrics
 from tuplegate.admission.openapi import Description, Parameter
@@ -38,6 +39,7 @@ def build_control_routes(
     databases: AllDatabases,
     settings: Settings,
     tiers: dict[str, Tier],
+    allowances: Allowances,
     metrics: Metrics,
     address: Origin | None,
 ) -> RouteTable:
@@ -46,8 +48,6 @@ def build_control_routes(
     sessions = SessionRoutes(catalog, identities, bounds)
     limits = {
         "databases": settings.databases_per_organization,
-        "statement_timeout_ms": settings.statement_timeout_ms,
-        "transaction_timeout_ms": settings.transaction_timeout_ms,
         "transaction_statements": settings.transaction_statements_max,
         "body_bytes": settings.body_bytes_max,
         "answer_bytes": settings.answer_bytes_max,
@@ -55,7 +55,9 @@ def build_control_routes(
     dump_bounds = DumpBounds(settings.dump_timeout_s, settings.reader_timeout_s, settings.dump_kib_s_min * 1024)
     accepted = settings.accept_weaker_walls
     unaccepted = [] if accepted else [weakness for weakness in engine.weaknesses if weakness.reaches_others]
-    organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits, unaccepted)
+    organizations = OrganizationRoutes(
+        catalog, lifecycle, identities, tiers, allowances, settings.default_tier, limits, unaccepted
+    )
     return {
         **put_in_group("Sessions", _build_sessions(sessions)),
         **put_in_group("Sessions", _build_console_codes(ConsoleCodeRoutes(catalog, sessions, address))),

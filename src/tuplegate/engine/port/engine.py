@@ -149,12 +149,13 @@ class Engine(Protocol):
         """Open a connection of the target's role. Leaving the block closes it and rolls back what is not committed."""
 
     def wire(
-        self, target: Target, settings: dict[str, str], application: str, timeout_ms: int
+        self, target: Target, settings: dict[str, str], application: str, bounds: Bounds
     ) -> AbstractAsyncContextManager[WireSession]:
         """Open a connection over which a client speaks to the engine itself; leaving the block ends it.
 
-        `settings` are the client's own, `application` the name that it gives itself. Raises StatementFailed where the
-        engine refuses them, EngineBusy where there are as many as may be, and NotSupported.
+        `settings` are the client's own, `application` the name that it gives itself; statements have these bounds until
+        they get others. Raises StatementFailed where the engine refuses the settings, EngineBusy where there are as
+        many connections as may be, and NotSupported.
         """
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:

@@ -1,6 +1,7 @@
 """Everything that an engine raises. No exception names a driver."""
 
 from tuplegate.engine.port.transactions import Ticket
+from tuplegate.engine.port.work import Bounds
 from tuplegate.protocol.answers import Notice
 from tuplegate.protocol.errors import EngineFields
 
@@ -65,6 +66,16 @@ class Conflict(StatementFailed):
 
 class TimedOut(StatementFailed):
     """The deadline passed; the statement was cancelled and is not applied."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        """Say which of the limits it was, and how to change that."""
+        timeout_ms, limit = bounds.timeout_ms, bounds.limit
+        named = "its time limit" if limit is None else limit.describe(timeout_ms)
+        super().__init__(
+            f"the statement was cancelled after {timeout_ms} ms, {named}",
+            sqlstate="57014",
+            hint=None if limit is None else limit.suggest(timeout_ms),
+        )
 
 
 class Stopped(StatementFailed):

@@ -283,9 +283,9 @@ class PostgresEngine:
                 del self._running.runs[session]
 
     def wire(
-        self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
+        self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
     ) -> AbstractAsyncContextManager[port.WireSession]:
-        return self._wires.open(target, settings, application, timeout_ms)
+        return self._wires.open(target, settings, application, bounds)
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._scratch.schema(database)

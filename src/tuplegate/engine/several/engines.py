@@ -318,11 +318,11 @@ class SeveralEngines:
         return self._enter(target.database, lambda engine, name: engine.session(_rename(target, name), timeout_ms))
 
     def wire(
-        self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
+        self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
     ) -> AbstractAsyncContextManager[port.WireSession]:
         return self._enter(
             target.database,
-            lambda engine, name: engine.wire(_rename(target, name), settings, application, timeout_ms),
+            lambda engine, name: engine.wire(_rename(target, name), settings, application, bounds),
         )
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
