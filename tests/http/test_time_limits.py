@@ -130,3 +130,10 @@ def test_a_client_of_the_engines_protocol_has_the_same_limits(service: Service, 
                 assert f"{kind}_timeout_ms" in (late.value.diag.message_hint or "")
         with tunnel.connect(autocommit=True, options="-c statement_timeout=20s") as connection:
             connection.execute("select pg_sleep(0.4)")
+
+
+def test_a_stream_of_quick_portions_ends_too(limited_sql: Sql) -> None:
+    """Though each of them is there before a cancel comes to the engine."""
+    sql = "select g, repeat('x', 500) from generate_series(1, 100000) g"
+    error = post(limited_sql, "/v1/query", {"sql": sql, "timeout_ms": 1}, NDJSON)["error"]
+    assert "after 1 ms" in error["message"]

@@ -251,6 +251,7 @@ class _CursorStream(Stream):
             check(await self._member.run(_CLOSE))
 
     async def _fetch(self, portion: int) -> PGresult:
+        self._run.check_ended()  # the cancel may have come to the engine between two portions
         with self._run:
             fetch = Command(b"FETCH %d FROM tuplegate" % portion, begins=False, together=portion)
             results = await self._member.run(fetch)
