@@ -287,7 +287,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     streams = StreamWriter(engine, settings.heartbeat_s)
     metrics.parts.append(streams)
     known = {name: str(origin) for name, origin in given.addresses.items() if not origin.is_everywhere}
-    data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
+    data = AboutRoutes(engine, identities, "data", ABOUT_DATA, known).add_to(
         list_data_routes(
             engine,
             identities,
@@ -300,7 +300,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
         )
     )
     mover = Mover(catalog, databases, engine, lifecycle)
-    control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(
+    control = AboutRoutes(engine, identities, "control", ABOUT_CONTROL, known).add_to(
         build_control_routes(
             catalog,
             engine,

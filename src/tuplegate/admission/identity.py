@@ -105,6 +105,12 @@ class IdentityCache:
             return None
         return entry.identity
 
+    def find_last(self, exchange: Exchange) -> Identity | None:
+        """Return the identity that the token had when it was looked up last; None if it never was, or has run out."""
+        authorization = exchange.headers.get(b"authorization", b"")
+        entry = self._entries.get(authorization[7:])
+        return None if entry is None or entry.identity.ends_at < asyncio.get_running_loop().time() else entry.identity
+
     def has_stayed_good(self, token: bytes, now: float) -> bool:
         """Return whether nothing has changed since the token was looked up, and it has not run out."""
         entry = self._entries.get(token)

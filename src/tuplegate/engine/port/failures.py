@@ -7,9 +7,14 @@ from tuplegate.protocol.errors import EngineFields
 
 
 class EngineFailure(Exception):
-    """Base of everything an engine raises. `on_replica`: it is a replica's."""
+    """Base of everything an engine raises. `on_replica`: it is a replica's. Its text is for the log."""
 
     on_replica = False
+
+    @property
+    def told(self) -> str:
+        """Return what a client may read of it: no address, no role, no words of a library."""
+        return str(self)
 
 
 class StatementFailed(EngineFailure):
@@ -95,7 +100,18 @@ class CopyRefused(EngineFailure):
 
 
 class EngineUnavailable(EngineFailure):
-    """No connection could be had, or it was lost before anything could have been applied."""
+    """No connection could be had, or it was lost before anything could have been applied.
+
+    `message` is what a client is told; `cause`, in the words of a library or of another engine, is only for the log.
+    """
+
+    def __init__(self, message: str, cause: object = "") -> None:
+        super().__init__(f"{message}: {cause}" if str(cause) else message)
+        self.message = message
+
+    @property
+    def told(self) -> str:
+        return self.message
 
 
 class EngineLost(EngineUnavailable):

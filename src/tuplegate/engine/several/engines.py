@@ -49,7 +49,7 @@ class _Place:
     @property
     def up(self) -> port.OpenEngine:
         if self.engine is None:
-            raise port.EngineUnavailable(self.reason)
+            raise port.EngineUnavailable("the engine of the database is not there just now", self.reason)
         return self.engine
 
     def explain(self, failure: port.EngineFailure) -> port.EngineFailure:
