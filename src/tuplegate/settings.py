@@ -221,6 +221,19 @@ class Settings:
     session_lifetime_s: int = _define(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)
     session_cap_s: int = _define(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
 
+    audit_days: int = _define(400, "Days that entries of the audit are kept.", at_least=1, at_most=36_500)
+    audit_rows_per_organization: int = _define(
+        200_000, "Entries of the audit that one organization keeps; older ones go.", at_least=1
+    )
+    audit_rows_max: int = _define(
+        5_000_000, "Entries of the audit in all; beyond it those go of who has most.", at_least=1
+    )
+    usage_days: int = _define(90, "Days that usage by the hour is kept.", at_least=1, at_most=36_500)
+    usage_rows_per_organization: int = _define(
+        300_000, "Hours of usage, of each database, that one organization keeps.", at_least=1
+    )
+    usage_rows_max: int = _define(10_000_000, "The same of all organizations together.", at_least=1)
+
     http_connections_max: int = _define(
         10_000, "HTTP connections open at once, by plane and worker; fewer where too few files may be open.", at_least=1
     )

@@ -30,6 +30,7 @@ from tuplegate.admission.traces import Traces
 from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
 from tuplegate.catalog.catalog import Catalog
+from tuplegate.catalog.retention import AUDIT, USAGE
 from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.console.routes import ConsoleRoutes
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
@@ -63,6 +64,7 @@ from tuplegate.standstill import Beats
 from tuplegate.tenancy.backups import BackupRules, Backups
 from tuplegate.tenancy.lifecycle import Lifecycle
 from tuplegate.tenancy.moves import Mover
+from tuplegate.tenancy.retention import Retention, RetentionRule
 
 _log = structlog.get_logger()
 
@@ -374,6 +376,8 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
         watches["wire"] = partial(services.wires.watch, services.identities)
     if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
         watches["lifecycle"] = services.lifecycle.watch
+        retention = Retention(services.catalog.old_records, services.engine, _read_retention_rules(settings))
+        watches["retention"] = retention.watch
     if given.number == 0 and settings.engine:  # others may serve this installation, too
         watches["node"] = partial(
             _tell_node, services.catalog, given.doors.node, settings.node_url or _find_own_url(given)
@@ -442,6 +446,13 @@ def metrics_routes(metrics: Metrics) -> RouteTable:
 def _read_backup_rules(settings: Settings) -> BackupRules:
     directory = Path(settings.backup_dir).expanduser().absolute()
     return BackupRules(directory, settings.backup_every_s, settings.backup_keep, settings.dump_timeout_s)
+
+
+def _read_retention_rules(settings: Settings) -> list[RetentionRule]:
+    return [
+        RetentionRule(AUDIT, settings.audit_days, settings.audit_rows_per_organization, settings.audit_rows_max),
+        RetentionRule(USAGE, settings.usage_days, settings.usage_rows_per_organization, settings.usage_rows_max),
+    ]
 
 
 def _read_http_bounds(settings: Settings) -> HttpBounds:

@@ -91,8 +91,7 @@ class AboutRoutes:
         exchange.respond(200 if health.ok else 503, _encode(body), () if health.ok else (("retry-after", "1"),))
 
     async def _is_operator(self, exchange: Exchange, *, can_ask: bool) -> bool:
-        """Return whether the token, if there is one, is an operator's. While the engine cannot be asked, its last answer
-        counts."""
+        """Return whether the token is an operator's. While the engine cannot be asked, its last answer counts."""
         if b"authorization" not in exchange.headers:
             return False
         identity = self._identities.find_last(exchange)

@@ -188,7 +188,8 @@ class UsageRecord(msgspec.Struct, frozen=True):
 
 class AuditRecord(msgspec.Struct, frozen=True):
     """`address` is where the request came from: of a proxy or the alias, if there is one in between. Null for what was
-    done on the machine itself."""
+    done on the machine itself. What the same key does again within an hour, as opening a session, is counted in one
+    entry: `count`, with the time of the last."""
 
     id: int
     at: Moment
@@ -198,6 +199,8 @@ class AuditRecord(msgspec.Struct, frozen=True):
     session: str | None
     address: str | None
     request_id: str
+    count: int
+    last_at: Moment | None
 
 
 class SessionOpened(msgspec.Struct):
