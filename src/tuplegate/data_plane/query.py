@@ -9,6 +9,7 @@ from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_alone, run_once
+from tuplegate.data_plane.large_answers import LARGE_ANSWER
 from tuplegate.data_plane.long_requests import read_long_query
 from tuplegate.data_plane.stream import QueryJob, StreamWriter
 from tuplegate.data_plane.timings import write_timings
@@ -109,7 +110,12 @@ class QueryRoutes:
                 tell_position(exchange, result.reached)
             elif self._tells_positions:
                 await tell_newest(exchange, self._engine)
-            exchange.respond(200, write_result(exchange, result))
+            if len(result.rows) <= LARGE_ANSWER:
+                exchange.respond(200, write_result(exchange, result))
+                return
+            parts = split_result(exchange, result)
+            with self._engine.hold_answer(target.database, len(result.rows)):
+                await exchange.respond_large(parts)
 
     async def _read_snapshot(self, exchange: Exchange, job: QueryJob) -> port.Result:
         """Read from a snapshot that is no older than what the client has seen."""
@@ -169,19 +175,21 @@ def _quality(text: str) -> float:
 
 def write_result(exchange: Exchange, result: port.Result, more: bytes = b"") -> bytes:
     """Return the body of an answer; `more` are further fields, each behind a comma."""
+    return b"%b%b%b" % split_result(exchange, result, more)
+
+
+def split_result(exchange: Exchange, result: port.Result, more: bytes = b"") -> tuple[bytes, bytes, bytes]:
+    """Return the body in three parts, of which the rows are the second."""
     exchange.row_count = result.row_count
     extra = more
     if result.notices:
         extra += b',"notices":' + _encode(result.notices)
     if result.truncated:
         extra += b',"truncated":true,"hint":"Rows were cut. Start the statement with /*+ STREAM */ to get all of them."'
-    return b'{"success":true,"columns":%b,"types":%b,"rows":%b,"affected_rows":%d,%b%b}' % (
-        result.columns,
-        result.types,
+    return (
+        b'{"success":true,"columns":%b,"types":%b,"rows":' % (result.columns, result.types),
         result.rows,
-        result.affected_rows,
-        write_timings(exchange, result.exec_us),
-        extra,
+        b',"affected_rows":%d,%b%b}' % (result.affected_rows, write_timings(exchange, result.exec_us), extra),
     )
 
 

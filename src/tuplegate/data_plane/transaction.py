@@ -12,6 +12,7 @@ from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
+from tuplegate.data_plane.large_answers import respond_whole
 from tuplegate.data_plane.long_requests import read_long_transaction, wrong_number_of_statements
 from tuplegate.data_plane.query import SHAPES
 from tuplegate.data_plane.timings import write_timings
@@ -95,7 +96,8 @@ class TransactionRoutes:
                     tell_position(exchange, done.reached)
                 else:
                     await tell_newest(exchange, self._engine)
-                exchange.respond(200, write_committed(exchange, self._find_id(exchange, job, done), done))
+                body = write_committed(exchange, self._find_id(exchange, job, done), done)
+                await respond_whole(exchange, self._engine, target.database, body)
             else:
                 await run_once(
                     self._engine,

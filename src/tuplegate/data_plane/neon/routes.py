@@ -13,6 +13,7 @@ from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_alone, run_once
+from tuplegate.data_plane.large_answers import respond_whole
 from tuplegate.data_plane.long_requests import read_long_sql, wrong_number_of_statements
 from tuplegate.data_plane.neon.connection_string import find_options
 from tuplegate.data_plane.neon.options import SqlOptions
@@ -109,7 +110,7 @@ class SqlRoutes:
         if exchange.traced:
             note_engine_time(exchange, result.exec_us)
         exchange.row_count = result.row_count
-        exchange.respond(200, self._write_result(result, statement))
+        await respond_whole(exchange, self._engine, target.database, self._write_result(result, statement))
 
     async def _answer_batch(
         self,
@@ -149,7 +150,7 @@ class SqlRoutes:
         else:
             await tell_newest(exchange, self._engine)
         exchange.extra_headers += options.echo(on_replica=done.on_replica)
-        exchange.respond(200, self._write_batch(exchange, done, statements))
+        await respond_whole(exchange, self._engine, target.database, self._write_batch(exchange, done, statements))
 
     async def _run_once(
         self,

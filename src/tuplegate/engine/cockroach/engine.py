@@ -2,7 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from functools import partial
 from typing import Final
 
@@ -223,6 +229,9 @@ class CockroachEngine:
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         async with self._open_session(target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
+
+    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
+        return self._pools.stocks.hold_answer(database, size)
 
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
         return self._open_session(target, port.Bounds(timeout_ms, None, 0))

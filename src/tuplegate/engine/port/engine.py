@@ -1,7 +1,7 @@
 """The port itself: an engine as the planes use it."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from enum import StrEnum
 from typing import Protocol
 
@@ -144,6 +144,9 @@ class Engine(Protocol):
 
     async def tables(self, target: Target, bounds: Bounds) -> Tables:
         """Return the relations that the target's role may see."""
+
+    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
+        """Count an answer of this size against the memory for rows until the block is left: its client takes it."""
 
     def session(self, target: Target, timeout_ms: int) -> AbstractAsyncContextManager[EngineSession]:
         """Open a connection of the target's role. Leaving the block closes it and rolls back what is not committed."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from math import inf
 
@@ -262,6 +262,9 @@ class PostgresEngine:
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         async with self._open_watched(borrow_session, target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
+
+    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
+        return self._pools.stocks.hold_answer(database, size)
 
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
         return self._open_watched(open_session, target, port.Bounds(timeout_ms, None, 0))

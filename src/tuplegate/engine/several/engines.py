@@ -11,7 +11,7 @@ It is tried again and again, and used when it is there. Locks that belong to no 
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -313,6 +313,9 @@ class SeveralEngines:
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         return await self._ask(target.database, lambda engine, name: engine.tables(_rename(target, name), bounds))
+
+    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
+        return self._first.up.hold_answer(database, size)  # all engines share the memory
 
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
         return self._enter(target.database, lambda engine, name: engine.session(_rename(target, name), timeout_ms))
