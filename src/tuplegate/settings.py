@@ -187,6 +187,9 @@ class Settings:
         16, "Engine connections for one database and scope, over all workers.", at_least=1
     )
     databases_per_organization: int = _define(100, "Databases that one organization may have.", at_least=1)
+    organization_bytes_max: int = _define(
+        0, "Bytes on disk that all databases of an organization may take together; 0 for no bound.", at_least=0
+    )
     running_max: int = _define(32, "Statements of one organization that may run at once.", at_least=1)
     queue_max: int = _define(1000, "Statements of one organization that may wait for their turn.", at_least=0)
     attempts_max: int = _define(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
@@ -214,8 +217,9 @@ class Settings:
     backup_keep: int = _define(7, "Backups of a database that are kept.", at_least=1)
 
     tiers: str = _define(
-        "free=200/1GB, pro=6000/50GB, unlimited",
-        "Tiers of organizations: the requests a minute that each lets through, and the size of a database.",
+        "free=200/1GB organization_bytes_max=5GB, pro=6000/50GB organization_bytes_max=500GB, unlimited",
+        "Tiers of organizations: the requests a minute that each lets through, the size of a database, and limits by"
+        " the names of their settings.",
     )
     default_tier: str = _define("free", "Tier of new organizations.")
     session_lifetime_s: int = _define(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)

@@ -14,10 +14,10 @@ from typing import Final
 
 import structlog
 
-from tuplegate.access.limits import LIMITS
+from tuplegate.access.limits import LIMITS, bound_database
 from tuplegate.access.quotas import Tier, find_tier, read_tiers
 from tuplegate.admission.about import AboutRoutes
-from tuplegate.admission.allowances import Allowances
+from tuplegate.admission.allowances import Allowance, Allowances
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.metrics import Metrics
@@ -30,6 +30,7 @@ from tuplegate.admission.traces import Traces
 from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
 from tuplegate.catalog.catalog import Catalog
+from tuplegate.catalog.credentials import Whereabouts
 from tuplegate.catalog.retention import AUDIT, USAGE
 from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.console.routes import ConsoleRoutes
@@ -64,6 +65,7 @@ from tuplegate.standstill import Beats
 from tuplegate.tenancy.backups import BackupRules, Backups
 from tuplegate.tenancy.lifecycle import Lifecycle
 from tuplegate.tenancy.moves import Mover
+from tuplegate.tenancy.organization_sizes import OrganizationSizes
 from tuplegate.tenancy.retention import Retention, RetentionRule
 
 _log = structlog.get_logger()
@@ -215,10 +217,12 @@ def _make_services(
         settings.statement_timeout_ms / 1000,
     )
 
-    def note_database(database: str, on: str, tier: str) -> None:
+    def note_database(place: Whereabouts, tier: str, allowance: Allowance) -> None:
+        _, database, on, others = place
         if several is not None:
             several.learn(database, on)
-        engine.bound_size(database, find_tier(tiers, tier).bytes_max)
+        most = find_tier(tiers, tier).bytes_max, allowance.find("organization_bytes_max")
+        engine.bound_size(database, bound_database(*most, others))
 
     identities = IdentityCache(catalog.credentials, quotas, lanes, usage, allowances, note_database)
     metrics = Metrics(given.memory.board, given.number, engine, lanes, usage)
@@ -378,6 +382,13 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
         watches["lifecycle"] = services.lifecycle.watch
         retention = Retention(services.catalog.old_records, services.engine, _read_retention_rules(settings))
         watches["retention"] = retention.watch
+        sizes = OrganizationSizes(
+            services.catalog,
+            services.databases,
+            services.engine,
+            lambda tier, own: bool(services.allowances.find(tier, own).find("organization_bytes_max")),
+        )
+        watches["sizes"] = sizes.watch
     if given.number == 0 and settings.engine:  # others may serve this installation, too
         watches["node"] = partial(
             _tell_node, services.catalog, given.doors.node, settings.node_url or _find_own_url(given)

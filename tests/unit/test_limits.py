@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.access.limits import Layer, find_limit, find_time_limit, read_limit
+from tuplegate.access.limits import Layer, bound_database, find_limit, find_time_limit, read_limit
 from tuplegate.access.quotas import read_tiers
 from tuplegate.protocol.time_limits import TimeLimit, WorkKind, find_kind
 
@@ -93,3 +93,21 @@ def test_what_is_no_limit_is_refused(name: str, text: str) -> None:
     """By its name."""
     with pytest.raises(ValueError, match=name):
         read_limit(name, text)
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "organization_max", "others", "expected"),
+    [
+        (None, None, 5, None),
+        (10, None, 5, 10),
+        (None, 0, 5, None),
+        (10, 100, 5, 10),
+        (10, 12, 5, 7),
+        (None, 12, 5, 7),
+        (10, 12, 50, 1),
+    ],
+)
+def test_a_database_has_what_the_others_leave(
+    bytes_max: int | None, organization_max: int | None, others: int, expected: int | None
+) -> None:
+    assert bound_database(bytes_max, organization_max, others) == expected

@@ -17,6 +17,8 @@ _TIMES: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}
 _SIZES: Final = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 LIMITS: Final[dict[str, Mapping[str, int]]] = {
     **{f"{kind}_timeout_ms{end}": _TIMES for kind in WorkKind for end in ("", "_max")},
+    "organization_bytes_max": _SIZES,
+    "databases_per_organization": {},
 }
 """The limits that a tier or an organization can have, with the units that a text of them may have."""
 
@@ -48,6 +50,15 @@ def check_limit(name: str, value: int) -> int:
 
 def find_limit(name: str, layers: Sequence[Layer]) -> int | None:
     return next((layer[name] for layer in layers if name in layer), None)
+
+
+def bound_database(bytes_max: int | None, organization_bytes_max: int | None, others: int) -> int | None:
+    """Return how large a database may become, of an organization whose other databases have so many bytes; None for no
+    bound."""
+    if not organization_bytes_max:
+        return bytes_max
+    left = max(1, organization_bytes_max - others)
+    return left if bytes_max is None else min(bytes_max, left)
 
 
 def find_time_limit(kind: WorkKind, layers: Sequence[Layer]) -> TimeLimit:

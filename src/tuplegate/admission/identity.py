@@ -70,9 +70,10 @@ class IdentityCache:
         lanes: Lanes,
         usage: UsageBook,
         allowances: Allowances,
-        found_database: Callable[[str, str, str], None],
+        found_database: Callable[[Whereabouts, str, Allowance], None],
     ) -> None:
-        """`found_database` is called with a database, its engine and its tier whenever the catalog was asked for it."""
+        """`found_database` is called with a database, its tier and its organization's limits whenever the catalog was
+        asked for it."""
         self._found_database = found_database
         self._credentials = credentials
         self._lanes = lanes
@@ -177,8 +178,9 @@ class IdentityCache:
         self._usage.note_key_used(principal.key)
         scopes = expand_scopes(principal.scopes)
         place = found.database
+        allowance = self._allowances.find(found.tier, found.limits)
         if place is not None:
-            self._found_database(place[1], place[2], found.tier)
+            self._found_database(place, found.tier, allowance)
         return Identity(
             principal,
             scopes,
@@ -187,7 +189,7 @@ class IdentityCache:
             self._lanes.find_lane(principal.organization),
             self._usage.find_usage(principal.organization, "" if place is None else place[0]),
             found.tier,
-            self._allowances.find(found.tier, found.limits),
+            allowance,
             found.reads_snapshots,
             inf if found.remaining_s is None else asyncio.get_running_loop().time() + found.remaining_s,
         )
@@ -215,7 +217,7 @@ class IdentityCache:
                 self._databases.clear()
             self._databases[key] = found
             if found[0] is not None:
-                self._found_database(found[0][1], found[0][2], identity.tier)
+                self._found_database(found[0], identity.tier, identity.allowance)
         place, bound = found[0], identity.principal.database
         if place is None or (bound is not None and bound != place[0]):
             raise ServiceError("not_found", f"there is no database {_quote(wanted)} for this token")

@@ -52,7 +52,9 @@ class OrganizationRoutes:
         names = await self._catalog.databases.list_names(record.id, identity.principal.database)
         allowance = self._allowances.find(record.tier, _encode(record.limits).decode())
         own = {name: allowance.find(name) for name in LIMITS}
-        limits = {"rate": rate, "database_bytes": tier.bytes_max, **self._limits, **own}
+        disk, databases = own.pop("organization_bytes_max") or None, own.pop("databases_per_organization")
+        rooms = {"database_bytes": tier.bytes_max, "organization_bytes": disk, "databases": databases}
+        limits = {"rate": rate, **rooms, **self._limits, **own}
         common.answer(exchange, {**common.get_fields(record), "databases": names, "limits": limits})
 
     async def usage(self, exchange: Exchange, identity: Identity) -> None:

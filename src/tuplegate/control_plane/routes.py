@@ -47,7 +47,6 @@ def build_control_routes(
     bounds = SessionBounds(settings.session_lifetime_s, settings.session_cap_s or None)
     sessions = SessionRoutes(catalog, identities, bounds)
     limits = {
-        "databases": settings.databases_per_organization,
         "transaction_statements": settings.transaction_statements_max,
         "body_bytes": settings.body_bytes_max,
         "answer_bytes": settings.answer_bytes_max,
@@ -63,9 +62,7 @@ def build_control_routes(
         **put_in_group("Sessions", _build_console_codes(ConsoleCodeRoutes(catalog, sessions, address))),
         **put_in_group(
             "Databases",
-            _build_databases(
-                DatabaseRoutes(catalog, lifecycle, databases, identities, settings.databases_per_organization)
-            ),
+            _build_databases(DatabaseRoutes(catalog, lifecycle, databases, identities)),
         ),
         **put_in_group("Databases", _build_dumps(DumpRoute(catalog, engine, dump_bounds))),
         **put_in_group("Keys", _build_keys(KeyRoutes(catalog, identities))),
@@ -145,7 +142,7 @@ def _build_databases(of: DatabaseRoutes) -> RouteTable:
         control.DatabaseAnswer,
         201,
         body=control.DatabaseRequest,
-        errors=("already_exists", "wrong_state", "not_found", "too_many_databases"),
+        errors=("already_exists", "wrong_state", "not_found", "too_many_databases", "organization_full"),
         example={"name": "staging", "clone_of": "main"},
     )
     shows = Description(control.DatabaseAnswer)

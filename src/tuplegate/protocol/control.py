@@ -309,10 +309,11 @@ class Rate(msgspec.Struct):
 
 
 class OrganizationLimits(msgspec.Struct):
-    """`database_bytes` is null if a database may have any size."""
+    """`database_bytes` is null if a database may have any size, `organization_bytes` if all together may."""
 
     rate: Rate
     database_bytes: int | None
+    organization_bytes: int | None
     databases: int
     statement_timeout_ms: int
     statement_timeout_ms_max: int
