@@ -7,6 +7,8 @@ from tests.needs import needs
 from tests.service import Service, Sql
 
 MB = 2**20
+MEASURED_S = 120.0
+"""What was measured is known by then, on a busy machine too."""
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def bound(operator: Control, organization: Organization, **limits: int | None) -
 
 
 def is_refused(sql: Sql) -> bool:
-    body = sql.answer("insert into filled select repeat('x', 2000) from generate_series(1, 50)").json()
+    body = sql.answer("insert into filled values ('x')").json()
     return not body["success"] and body["error"]["sqlstate"] == "53100"
 
 
@@ -39,13 +41,13 @@ def test_the_databases_of_an_organization_share_its_disk(operator: Control, boun
     most = measure(bounded) - 4 * MB
     bound(operator, bounded, organization_bytes_max=most)
     assert bounded.control.get("/v1/organization")["limits"]["organization_bytes"] == most
-    wait_until(lambda: is_refused(main) and is_refused(second))
+    wait_until(lambda: is_refused(main) and is_refused(second), MEASURED_S)
     assert main.value("select count(*) from filled") >= 0
     for body in ({"name": "third"}, {"name": "third", "clone_of": "main"}):
         error = bounded.control.refused(409, "organization_full", "POST", "/v1/databases", body)
         assert "organization_bytes_max" in error["hint"]
     second("truncate filled")
-    wait_until(lambda: not is_refused(main))
+    wait_until(lambda: not is_refused(main), MEASURED_S)
 
 
 @needs("postgresql")
