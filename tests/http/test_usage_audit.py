@@ -249,7 +249,7 @@ def test_what_a_key_does_again_and_again_is_counted(service: Service) -> None:
         holder = control.with_token(session["token"])
         holder.post("/v1/session/refresh", status=200)
         holder.delete("/v1/session")
-    by_action = {}
+    by_action: dict[str, list[dict[str, Any]]] = {}
     for entry in control.all("/v1/audit"):
         by_action.setdefault(entry["action"], []).append(entry)
     hours = len(by_action["session.create"])  # one may have begun meanwhile

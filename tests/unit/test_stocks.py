@@ -70,9 +70,9 @@ def test_an_answer_that_waits_to_be_taken_counts() -> None:
         assert not first.holds(2 * LITTLE)
         assert other.holds(9 * LITTLE)
         with stocks.hold_answer("one", 9 * LITTLE):
-            assert not first.reads
-        assert not first.reads
-    assert first.reads
+            assert [first.reads] == [False]
+        assert [first.reads] == [False]
+    assert [first.reads] == [True]
     assert first.holds(100 * LITTLE)
     for reader in (first, other):
         reader.holds(0)
