@@ -35,8 +35,10 @@ def make_documents() -> list[dict[str, Any]]:
     absent: Any = _Absent()
     settings = Settings()
     data = list_data_routes(absent, absent, absent, settings, b"", absent, absent)
-    control = build_control_routes(absent, absent, absent, absent, absent, absent, settings, {}, absent, absent, None)
-    abouts = [AboutRoutes(absent, plane, "", {}) for plane in ("data", "control")]
+    control = build_control_routes(
+        absent, absent, absent, absent, absent, absent, settings, {}, absent, absent, absent, None
+    )
+    abouts = [AboutRoutes(absent, absent, plane, "", {}) for plane in ("data", "control")]
     for about, table in zip(abouts, (data, control), strict=True):
         about.add_to(table)
     return [json.loads(about.document) for about in abouts]

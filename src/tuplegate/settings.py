@@ -140,8 +140,28 @@ class Settings:
         at_least=0,
     )
 
-    statement_timeout_ms: int = _define(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
-    transaction_timeout_ms: int = _define(60_000, "Longest time a transaction may take, in milliseconds.", at_least=1)
+    statement_timeout_ms: int = _define(
+        30_000,
+        "Time of a statement that asks for none, in milliseconds. Tiers and organizations can have another.",
+        at_least=1,
+    )
+    statement_timeout_ms_max: int = _define(300_000, "The longest such time that a request may ask for.", at_least=1)
+    stream_timeout_ms: int = _define(
+        300_000, "The same for a statement whose rows are streamed; the reader's time does not count.", at_least=1
+    )
+    stream_timeout_ms_max: int = _define(3_600_000, "The longest such time that a request may ask for.", at_least=1)
+    export_timeout_ms: int = _define(
+        3_600_000, "The same for a stream that is an export, as `tuplegate export` asks for.", at_least=1
+    )
+    export_timeout_ms_max: int = _define(14_400_000, "The longest such time that a request may ask for.", at_least=1)
+    definition_timeout_ms: int = _define(
+        600_000, "The same for CREATE, ALTER, DROP, REFRESH, REINDEX, CLUSTER, VACUUM and ANALYZE.", at_least=1
+    )
+    definition_timeout_ms_max: int = _define(3_600_000, "The longest such time that a request may ask for.", at_least=1)
+    transaction_timeout_ms: int = _define(
+        60_000, "The same for a transaction that is sent as a whole; one with definitions has theirs.", at_least=1
+    )
+    transaction_timeout_ms_max: int = _define(300_000, "The longest such time that a request may ask for.", at_least=1)
     transaction_statements_max: int = _define(1000, "Statements in one transaction.", at_least=1)
     open_transactions_max: int = _define(
         16, "Transactions of one organization that may stay open between requests on one machine.", at_least=1
@@ -167,6 +187,9 @@ class Settings:
         16, "Engine connections for one database and scope, over all workers.", at_least=1
     )
     databases_per_organization: int = _define(100, "Databases that one organization may have.", at_least=1)
+    organization_bytes_max: int = _define(
+        0, "Bytes on disk that all databases of an organization may take together; 0 for no bound.", at_least=0
+    )
     running_max: int = _define(32, "Statements of one organization that may run at once.", at_least=1)
     queue_max: int = _define(1000, "Statements of one organization that may wait for their turn.", at_least=0)
     attempts_max: int = _define(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
@@ -194,12 +217,26 @@ class Settings:
     backup_keep: int = _define(7, "Backups of a database that are kept.", at_least=1)
 
     tiers: str = _define(
-        "free=200/1GB, pro=6000/50GB, unlimited",
-        "Tiers of organizations: the requests a minute that each lets through, and the size of a database.",
+        "free=200/1GB organization_bytes_max=5GB, pro=6000/50GB organization_bytes_max=500GB, unlimited",
+        "Tiers of organizations: the requests a minute that each lets through, the size of a database, and limits by"
+        " the names of their settings.",
     )
     default_tier: str = _define("free", "Tier of new organizations.")
     session_lifetime_s: int = _define(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)
     session_cap_s: int = _define(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
+
+    audit_days: int = _define(400, "Days that entries of the audit are kept.", at_least=1, at_most=36_500)
+    audit_rows_per_organization: int = _define(
+        200_000, "Entries of the audit that one organization keeps; older ones go.", at_least=1
+    )
+    audit_rows_max: int = _define(
+        5_000_000, "Entries of the audit in all; beyond it those go of who has most.", at_least=1
+    )
+    usage_days: int = _define(90, "Days that usage by the hour is kept.", at_least=1, at_most=36_500)
+    usage_rows_per_organization: int = _define(
+        300_000, "Hours of usage, of each database, that one organization keeps.", at_least=1
+    )
+    usage_rows_max: int = _define(10_000_000, "The same of all organizations together.", at_least=1)
 
     http_connections_max: int = _define(
         10_000, "HTTP connections open at once, by plane and worker; fewer where too few files may be open.", at_least=1

@@ -14,8 +14,10 @@ from typing import Final
 
 import structlog
 
+from tuplegate.access.limits import LIMITS, bound_database
 from tuplegate.access.quotas import Tier, find_tier, read_tiers
 from tuplegate.admission.about import AboutRoutes
+from tuplegate.admission.allowances import Allowance, Allowances
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.long_answers import LongAnswers
@@ -29,6 +31,8 @@ from tuplegate.admission.traces import Traces
 from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
 from tuplegate.catalog.catalog import Catalog
+from tuplegate.catalog.credentials import Whereabouts
+from tuplegate.catalog.retention import AUDIT, USAGE
 from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.console.routes import ConsoleRoutes
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
@@ -39,7 +43,7 @@ from tuplegate.data_plane.interactive.routes import OpenTransactions
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import list_data_routes
 from tuplegate.data_plane.stream import StreamWriter
-from tuplegate.data_plane.wire.routes import WireBounds, WireRoutes
+from tuplegate.data_plane.wire.routes import WireRoutes
 from tuplegate.data_plane.wire.sessions import WireSessions
 from tuplegate.engine.opening import SharedEngine, reach_engines
 from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineFailure, OpenEngine, ReachedEngine
@@ -63,6 +67,8 @@ from tuplegate.standstill import Beats
 from tuplegate.tenancy.backups import BackupRules, Backups
 from tuplegate.tenancy.lifecycle import Lifecycle
 from tuplegate.tenancy.moves import Mover
+from tuplegate.tenancy.organization_sizes import OrganizationSizes
+from tuplegate.tenancy.retention import Retention, RetentionRule
 
 _log = structlog.get_logger()
 
@@ -133,6 +139,7 @@ class _Services:
     engine: Engine
     databases: SeveralDatabases
     tiers: dict[str, Tier]
+    allowances: Allowances
     quotas: Quotas
     usage: UsageBook
     lanes: Lanes
@@ -204,6 +211,8 @@ def _make_services(
     settings = given.settings
     engine: Engine = several or first  # with one engine it serves by itself: nothing stands between
     tiers = read_tiers(settings.tiers)
+    own_limits = {name: getattr(settings, name) for name in LIMITS}
+    allowances = Allowances(own_limits, tiers, settings.answer_bytes_max)
     quotas = Quotas(catalog.permits, tiers)
     usage = UsageBook(catalog.journal, catalog.credentials)
     lanes = Lanes(
@@ -213,12 +222,14 @@ def _make_services(
         settings.statement_timeout_ms / 1000,
     )
 
-    def note_database(database: str, on: str, tier: str) -> None:
+    def note_database(place: Whereabouts, tier: str, allowance: Allowance) -> None:
+        _, database, on, others = place
         if several is not None:
             several.learn(database, on)
-        engine.bound_size(database, find_tier(tiers, tier).bytes_max)
+        most = find_tier(tiers, tier).bytes_max, allowance.find("organization_bytes_max")
+        engine.bound_size(database, bound_database(*most, others))
 
-    identities = IdentityCache(catalog.credentials, quotas, lanes, usage, note_database)
+    identities = IdentityCache(catalog.credentials, quotas, lanes, usage, allowances, note_database)
     metrics = Metrics(given.memory.board, given.number, engine, lanes, usage)
     metrics.beats = given.memory.beats
     holdings = Holdings(WorkerSeats(given.memory.open_transactions, given.number))
@@ -235,6 +246,7 @@ def _make_services(
         engine,
         databases,
         tiers,
+        allowances,
         quotas,
         usage,
         lanes,
@@ -288,7 +300,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     streams = StreamWriter(engine, settings.heartbeat_s, services.long_answers)
     metrics.parts.append(streams)
     known = {name: str(origin) for name, origin in given.addresses.items() if not origin.is_everywhere}
-    data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
+    data = AboutRoutes(engine, identities, "data", ABOUT_DATA, known).add_to(
         list_data_routes(
             engine,
             identities,
@@ -301,7 +313,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
         )
     )
     mover = Mover(catalog, databases, engine, lifecycle)
-    control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(
+    control = AboutRoutes(engine, identities, "control", ABOUT_CONTROL, known).add_to(
         build_control_routes(
             catalog,
             engine,
@@ -311,6 +323,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             databases,
             settings,
             services.tiers,
+            services.allowances,
             metrics,
             services.long_answers,
             given.addresses.get("control"),
@@ -359,7 +372,7 @@ def _make_wire_routes(given: WorkerInput, services: _Services) -> WireRoutes | N
         services.wires,
         services.held.handover,
         services.catalog.journal,
-        WireBounds(settings.statement_timeout_ms, settings.body_bytes_max),
+        settings.body_bytes_max,
         PageOrigins(given.own_origins, given.cors_origins),
     )
 
@@ -378,6 +391,15 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
         watches["wire"] = partial(services.wires.watch, services.identities)
     if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
         watches["lifecycle"] = services.lifecycle.watch
+        retention = Retention(services.catalog.old_records, services.engine, _read_retention_rules(settings))
+        watches["retention"] = retention.watch
+        sizes = OrganizationSizes(
+            services.catalog,
+            services.databases,
+            services.engine,
+            lambda tier, own: bool(services.allowances.find(tier, own).find("organization_bytes_max")),
+        )
+        watches["sizes"] = sizes.watch
     if given.number == 0 and settings.engine:  # others may serve this installation, too
         watches["node"] = partial(
             _tell_node, services.catalog, given.doors.node, settings.node_url or _find_own_url(given)
@@ -447,6 +469,13 @@ def metrics_routes(metrics: Metrics) -> RouteTable:
 def _read_backup_rules(settings: Settings) -> BackupRules:
     directory = Path(settings.backup_dir).expanduser().absolute()
     return BackupRules(directory, settings.backup_every_s, settings.backup_keep, settings.dump_timeout_s)
+
+
+def _read_retention_rules(settings: Settings) -> list[RetentionRule]:
+    return [
+        RetentionRule(AUDIT, settings.audit_days, settings.audit_rows_per_organization, settings.audit_rows_max),
+        RetentionRule(USAGE, settings.usage_days, settings.usage_rows_per_organization, settings.usage_rows_max),
+    ]
 
 
 def _read_http_bounds(settings: Settings) -> HttpBounds:

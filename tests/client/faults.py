@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from urllib.parse import urlsplit
 
-PASS, LOSE, ABANDON, HANG, CUT = "pass", "lose", "abandon", "hang", "cut"
+PASS, LOSE, ABANDON, HANG, CUT, CUT_LATE = "pass", "lose", "abandon", "hang", "cut", "cut late"
 """What is done with an answer: handed on; read and thrown away, with the connection; the connection is closed as soon
 as the request was handed on, while the service goes on with it; never handed on, and the connection stays open; the
-beginning of a stream is handed on, and then the connection is closed."""
+beginning of a stream is handed on, and then the connection is closed, at once or behind its first rows."""
+_LATE_BYTES = 20_000
 
 
 class Relay:
@@ -66,10 +67,13 @@ class Relay:
                 self.statuses.append(int(answer.split(b" ", 2)[1]) if answer else 0)
                 if fate == HANG:
                     client.recv(1)  # until the client gives up
-                if fate not in (PASS, CUT) or not answer:
+                if fate not in (PASS, CUT, CUT_LATE) or not answer:
                     return
                 client.sendall(answer)
-                if fate == CUT:
+                while fate == CUT_LATE and len(answer) < _LATE_BYTES:
+                    answer += (part := service.recv(65536))
+                    client.sendall(part)
+                if fate in (CUT, CUT_LATE):
                     return
                 if b"transfer-encoding: chunked" in answer.lower() and not _pumped(service, client, answer[-5:]):
                     return

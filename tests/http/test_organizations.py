@@ -8,7 +8,7 @@ import pytest
 from tests.control import Control, Organization, at_once, disagreements, error_of, new_organization, wait_until
 from tests.service import Service, make_key
 
-RECORD = {"id", "name", "tier", "created_at"}
+RECORD = {"id", "name", "tier", "created_at", "limits"}
 
 
 # -- the routes --------------------------------------------------------------------------------------------------
@@ -110,7 +110,9 @@ def test_a_key_made_on_the_machine_manages_organizations(service: Service) -> No
         {"tier": 7},
         {"tier": "free\0"},
         {"id": "org_x"},
-        {"limits": {}},
+        {"limits": {"statement_timeout_ms": 0}},
+        {"limits": {"statement_timeout": 1000}},
+        {"limits": {"statement_timeout_ms": "5s"}},
     ],
 )
 def test_a_field_that_is_wrong_is_refused(operator: Control, organization: Organization, wrong: dict[str, Any]) -> None:

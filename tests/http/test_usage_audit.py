@@ -13,7 +13,7 @@ from tests.servers import needs_linux
 from tests.service import Service, Sql
 
 USED = ("requests", "rows", "bytes", "errors")
-ENTRY = {"id", "at", "action", "subject", "key", "session", "address", "request_id"}
+ENTRY = {"id", "at", "action", "subject", "key", "session", "address", "request_id", "count", "last_at"}
 
 
 # -- usage -------------------------------------------------------------------------------------------------------
@@ -239,6 +239,40 @@ def test_nobody_sees_what_others_did(control: Control, other: Organization) -> N
     assert {item["key"] for item in own}.isdisjoint({entry["key"]})
 
 
+def test_what_a_key_does_again_and_again_is_counted(service: Service) -> None:
+    """One entry an hour, of the first time: a script that opens a session for each call does not fill the audit."""
+    organization = new_organization(service)
+    control = organization.control
+    first = control.post("/v1/session")
+    sessions = [first, *(control.post("/v1/session") for _ in range(4))]
+    for session in sessions:
+        holder = control.with_token(session["token"])
+        holder.post("/v1/session/refresh", status=200)
+        holder.delete("/v1/session")
+    by_action: dict[str, list[dict[str, Any]]] = {}
+    for entry in control.all("/v1/audit"):
+        by_action.setdefault(entry["action"], []).append(entry)
+    hours = len(by_action["session.create"])  # one may have begun meanwhile
+    assert hours <= 2
+    assert sum(entry["count"] for entry in by_action["session.create"]) == 5
+    assert by_action["session.create"][-1]["subject"] == first["session"]["id"]
+    assert sum(entry["count"] for entry in by_action["session.destroy"]) == 5
+    assert sum(entry["count"] for entry in by_action["session.refresh"]) == 5
+    if hours == 1:
+        [entry] = by_action["session.create"]
+        assert datetime.fromisoformat(entry["at"]) < datetime.fromisoformat(entry["last_at"])
+
+
+def test_a_session_that_an_admin_ends_is_an_entry_of_its_own(control: Control) -> None:
+    """As every change that concerns somebody else."""
+    opened = [control.post("/v1/session")["session"]["id"] for _ in range(3)]
+    for id in opened:
+        control.delete(f"/v1/sessions/{id}")
+    entries = [entry for entry in control.all("/v1/audit") if entry["action"] == "session.destroy"]
+    assert [entry["subject"] for entry in entries[:3]] == opened[::-1]
+    assert all((entry["count"], entry["last_at"]) == (1, None) for entry in entries[:3])
+
+
 def test_no_secret_is_in_the_audit(control: Control) -> None:
     """Neither of a key nor of a session."""
     key = control.post("/v1/keys", {"name": "k", "scopes": ["read"]})["key"]
@@ -289,9 +323,10 @@ def test_who_is_bound_sees_the_usage_of_that_database_alone(divided: Organizatio
 def test_who_is_bound_sees_what_was_done_with_that_database_alone(divided: Organization, bound: Control) -> None:
     """Its own changes, whoever made them, its keys and its sessions; page by page too."""
     control = divided.control
-    elsewhere = [control.post("/v1/keys", {"name": "all", "scopes": ["read"]})["id"]]
+    unbound = control.post("/v1/keys", {"name": "all", "scopes": ["read"]})
+    elsewhere = [unbound["id"]]
     elsewhere.append(control.post("/v1/keys", {"name": "main", "scopes": ["read"], "database": "main"})["id"])
-    elsewhere.append(control.post("/v1/session")["session"]["id"])
+    elsewhere.append(control.with_token(unbound["key"]).post("/v1/session")["session"]["id"])
     control.patch("/v1/databases/main", {"delete_protection": False})
     control.patch("/v1/databases/annex", {"delete_protection": False})
     key = control.post("/v1/keys", {"name": "annex", "scopes": ["read"], "database": "annex"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.port.tenant import Tenant, new_name
-from tuplegate.engine.port import Commit, EngineDatabases, EngineFailure, NotSupported, StatementFailed
+from tuplegate.engine.port import Bounds, Commit, EngineDatabases, EngineFailure, NotSupported, StatementFailed
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ async def _dumps(tenant: Tenant, _: EngineDatabases) -> bool:
 
 async def _wire(tenant: Tenant, _: EngineDatabases) -> bool:
     try:
-        async with tenant.engine.wire(tenant.writer, {}, "tests", 10_000):
+        async with tenant.engine.wire(tenant.writer, {}, "tests", Bounds(10_000, None, 0)):
             return True
     except NotSupported:
         return False

@@ -9,7 +9,7 @@ import pytest
 
 from tests.port.capabilities import needs
 from tests.port.tenant import ENOUGH_MS, Tenant, eventually
-from tuplegate.engine.port import StatementFailed, Target, WireSession, WireState
+from tuplegate.engine.port import Bounds, StatementFailed, Target, WireSession, WireState
 
 pytestmark = needs("wire")
 
@@ -74,7 +74,8 @@ async def connected(
     settings: Mapping[str, str] | None = None,
     timeout_ms: int = ENOUGH_MS,
 ) -> AsyncIterator[Client]:
-    async with tenant.engine.wire(target or tenant.writer, dict(settings or {}), "suite", timeout_ms) as session:
+    bounds = Bounds(timeout_ms, None, 0)
+    async with tenant.engine.wire(target or tenant.writer, dict(settings or {}), "suite", bounds) as session:
         yield Client(session)
 
 

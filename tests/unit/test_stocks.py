@@ -60,3 +60,29 @@ def test_all_together_have_a_bound() -> None:
     for reader in readers:
         reader.holds(0)
     assert stocks.used == 0
+
+
+def test_an_answer_that_waits_to_be_taken_counts() -> None:
+    """The rows of the next one of its database are not fetched before; those of others are."""
+    stocks = Stocks(40 * LITTLE)
+    first, other = Reader(stocks, "one"), Reader(stocks, "two")
+    with stocks.hold_answer("one", 9 * LITTLE):
+        assert not first.holds(2 * LITTLE)
+        assert other.holds(9 * LITTLE)
+        with stocks.hold_answer("one", 9 * LITTLE):
+            assert [first.reads] == [False]
+        assert [first.reads] == [False]
+    assert [first.reads] == [True]
+    assert first.holds(100 * LITTLE)
+    for reader in (first, other):
+        reader.holds(0)
+    assert stocks.used == 0
+
+
+def test_answers_of_many_databases_have_a_bound_too() -> None:
+    """Though none of them waits for its own."""
+    stocks = Stocks(8 * LITTLE)
+    with stocks.hold_answer("one", 5 * LITTLE), stocks.hold_answer("two", 4 * LITTLE):
+        reader = Reader(stocks, "three")
+        assert not reader.holds(2 * LITTLE)
+    assert reader.reads

@@ -90,7 +90,7 @@ def test_settings_that_do_no_harm_are_taken() -> None:
         },
         TIMEOUT_MS,
     )
-    assert (wishes.database, wishes.application) == ("shop", "psql")
+    assert (wishes.application, wishes.timeout_ms) == ("psql", 5000)
     assert wishes.settings == {
         "TimeZone": "Europe/Berlin",
         "search_path": "a,b",

@@ -25,6 +25,7 @@ export type ErrorCode =
   | "not_acceptable"
   | "not_found"
   | "not_supported"
+  | "organization_full"
   | "out_of_sequence"
   | "outcome_unknown"
   | "parameter_mismatch"
@@ -56,7 +57,8 @@ export interface AuditList {
 
 /**
  * `address` is where the request came from: of a proxy or the alias, if there is one in between. Null for what was
- * done on the machine itself.
+ * done on the machine itself. What the same key does again within an hour, as opening a session, is counted in one
+ * entry: `count`, with the time of the last.
  */
 export interface AuditRecord {
   id: number;
@@ -67,6 +69,8 @@ export interface AuditRecord {
   session: string | null;
   address: string | null;
   request_id: string;
+  count: number;
+  last_at: string | null;
 }
 
 /** `data_url`, `control_url` and `console` are addresses; null if this plane does not know them. */
@@ -310,8 +314,8 @@ export interface Gone {
 }
 
 /**
- * `checks` names every check with `ok` or what is wrong. A `degraded` service can be read from, but takes no more
- * data. The alias reports no engine.
+ * `checks` names every check with `ok` or `failing`; an operator's token is told what is wrong. A `degraded`
+ * service works, but not in full. The alias reports no engine.
  */
 export interface Health {
   status: "degraded" | "failing" | "ok";
@@ -360,6 +364,8 @@ export interface InnerQueryRequest {
   row_mode?: "arrays" | "objects";
   /** Without it: `"number"`. */
   big_numbers?: "number" | "string";
+  /** Without it: `false`. */
+  export?: boolean;
 }
 
 export interface KeyAnswer {
@@ -486,21 +492,33 @@ export interface OrganizationAnswer {
   name: string;
   tier: string;
   created_at: string;
+  limits: Record<string, number>;
   success: true;
 }
 
+/** `limits` are changed one by one; null leaves one to the tier and the settings again. */
 export interface OrganizationChange {
   name?: string;
   tier?: string;
+  limits?: Record<string, number | null>;
 }
 
-/** `database_bytes` is null if a database may have any size. */
+/** `database_bytes` is null if a database may have any size, `organization_bytes` if all together may. */
 export interface OrganizationLimits {
   rate: Rate;
   database_bytes: number | null;
+  organization_bytes: number | null;
   databases: number;
   statement_timeout_ms: number;
+  statement_timeout_ms_max: number;
+  stream_timeout_ms: number;
+  stream_timeout_ms_max: number;
+  export_timeout_ms: number;
+  export_timeout_ms_max: number;
+  definition_timeout_ms: number;
+  definition_timeout_ms_max: number;
   transaction_timeout_ms: number;
+  transaction_timeout_ms_max: number;
   transaction_statements: number;
   body_bytes: number;
   answer_bytes: number;
@@ -518,15 +536,18 @@ export interface OrganizationMade {
   name: string;
   tier: string;
   created_at: string;
+  limits: Record<string, number>;
   success: true;
   key: string;
 }
 
+/** `limits` are those that it has for itself, by the names of their settings. */
 export interface OrganizationRecord {
   id: string;
   name: string;
   tier: string;
   created_at: string;
+  limits: Record<string, number>;
 }
 
 export interface OrganizationRequest {
@@ -534,6 +555,7 @@ export interface OrganizationRequest {
   tier?: string | null;
 }
 
+/** `limits` are those in force. */
 export interface OwnOrganization {
   id: string;
   name: string;
@@ -623,6 +645,8 @@ export interface QueryRequest {
   row_mode?: "arrays" | "objects";
   /** Without it: `"number"`. */
   big_numbers?: "number" | "string";
+  /** Without it: `false`. */
+  export?: boolean;
 }
 
 /** `requests` is null if there is no limit. */

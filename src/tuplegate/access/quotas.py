@@ -5,29 +5,37 @@ A window is a minute of the engine's clock, so that all workers and machines agr
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from tuplegate.access.limits import Layer, read_limit
 
 WINDOW_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """`requests` is the number let through in a window, `bytes_max` the size of a database; None for no limit."""
+    """`requests` is the number let through in a window, `bytes_max` the size of a database; None for no limit. `limits`
+    are those that it sets itself."""
 
     name: str
     requests: int | None
     bytes_max: int | None = None
+    limits: Layer = field(default_factory=dict)
 
 
 _UNITS: Final = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+_LIMIT: Final = re.compile(r"\s+(?=[a-z]+_[a-z_]+=)")
+"""What stands before each further limit of a tier."""
 _SIZE: Final = re.compile(r"([1-9][0-9]{0,8}) ?(KB|MB|GB|TB)")
 
 
 def read_tiers(text: str) -> dict[str, Tier]:
-    """Read tiers from a setting such as `free=200/1GB, pro=6000, big=/1TB, unlimited`. Raises ValueError."""
+    """Read tiers from a setting such as `free=200/1GB, pro=6000 export_timeout_ms=4h, big=/1TB, unlimited`. Raises
+    ValueError."""
     tiers: dict[str, Tier] = {}
-    for part in text.split(","):
+    for written in text.split(","):
+        part, *limits = _LIMIT.split(written.strip())
         name, equals, bounds = (piece.strip() for piece in part.partition("="))
         if not name or not name.isidentifier() or name in tiers:
             raise ValueError(f"{part.strip()!r} is not a tier; write name=requests a minute/size, each name once")
@@ -40,8 +48,12 @@ def read_tiers(text: str) -> dict[str, Tier]:
                 f"the databases of the tier {name} cannot have {size!r}; write a size such as 500MB or 2GB"
             )
         bytes_max = None if matched is None else int(matched[1]) * _UNITS[matched[2]]
-        tiers[name] = Tier(name, int(number) if number else None, bytes_max)
+        tiers[name] = Tier(name, int(number) if number else None, bytes_max, _read_limits(limits))
     return tiers
+
+
+def _read_limits(words: list[str]) -> Layer:
+    return {name: read_limit(name, value) for name, _, value in (word.partition("=") for word in words)}
 
 
 def find_tier(tiers: Mapping[str, Tier], name: str) -> Tier:

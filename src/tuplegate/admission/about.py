@@ -1,18 +1,22 @@
 """The routes by which every plane describes itself: `GET /`, `/health`, `/openapi.json` and `/docs`. None needs a
 token."""
 
+import asyncio
 from collections.abc import Mapping
 from functools import cached_property
 
 import msgspec
 
 from tuplegate import __version__
+from tuplegate.access.scopes import Scope
+from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.openapi import Description, Operation, write_document
 from tuplegate.admission.page import page, policy
 from tuplegate.admission.plane import Route, RouteTable
 from tuplegate.engine.port import Engine
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.answers import Banner, Health, OpenApi
+from tuplegate.protocol.errors import ServiceError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,7 +31,10 @@ def find_console(control_url: str | None) -> str | None:
 class AboutRoutes:
     """`text` says what the plane is for; `addresses` are those of the planes, as others reach them."""
 
-    def __init__(self, engine: Engine, plane: str, text: str, addresses: Mapping[str, str]) -> None:
+    def __init__(
+        self, engine: Engine, identities: IdentityCache, plane: str, text: str, addresses: Mapping[str, str]
+    ) -> None:
+        self._identities = identities
         self._addresses = addresses
         self._plane = plane
         self._engine = engine
@@ -79,9 +86,21 @@ class AboutRoutes:
                 "version": health.version,
                 "commits": "replicated" if health.replicated else "local",
             },
-            "checks": health.checks | health.warnings,
+            "checks": health.list_checks(in_full=await self._is_operator(exchange, can_ask=health.ok)),
         }
         exchange.respond(200 if health.ok else 503, _encode(body), () if health.ok else (("retry-after", "1"),))
+
+    async def _is_operator(self, exchange: Exchange, *, can_ask: bool) -> bool:
+        """Return whether the token is an operator's. While the engine cannot be asked, its last answer counts."""
+        if b"authorization" not in exchange.headers:
+            return False
+        identity = self._identities.find_last(exchange)
+        if can_ask:
+            try:
+                identity = await self._identities.identify(exchange, asyncio.get_running_loop().time())
+            except ServiceError:
+                return False
+        return identity is not None and Scope.OPERATOR in identity.scopes
 
     async def openapi(self, exchange: Exchange) -> None:
         await exchange.respond_in_pieces(self.document)

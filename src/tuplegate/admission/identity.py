@@ -14,6 +14,7 @@ from typing import Final
 
 from tuplegate.access.scopes import Principal, Scope, expand_scopes
 from tuplegate.access.tokens import BEGINNING, TokenKind, hash_token, read_token
+from tuplegate.admission.allowances import Allowance, Allowances
 from tuplegate.admission.fairness import Lane, Lanes
 from tuplegate.admission.newcomers import Newcomers
 from tuplegate.admission.quota import Quota, Quotas
@@ -36,8 +37,8 @@ class Identity:
     """A principal with all its scopes. `target` is the database it gets when it names none. Unless something changes,
     its token is good until `ends_at`.
 
-    `quota` is None where requests are not limited. `reads_snapshots`: its reads need not be serializable, unless a
-    request says otherwise.
+    `allowance` has the limits of its organization. `quota` is None where requests are not limited. `reads_snapshots`:
+    its reads need not be serializable, unless a request says otherwise.
     """
 
     principal: Principal
@@ -47,6 +48,7 @@ class Identity:
     lane: Lane
     usage: Usage
     tier: str
+    allowance: Allowance
     reads_snapshots: bool
     ends_at: float
 
@@ -67,14 +69,17 @@ class IdentityCache:
         quotas: Quotas,
         lanes: Lanes,
         usage: UsageBook,
-        found_database: Callable[[str, str, str], None],
+        allowances: Allowances,
+        found_database: Callable[[Whereabouts, str, Allowance], None],
     ) -> None:
-        """`found_database` is called with a database, its engine and its tier whenever the catalog was asked for it."""
+        """`found_database` is called with a database, its tier and its organization's limits whenever the catalog was
+        asked for it."""
         self._found_database = found_database
         self._credentials = credentials
         self._lanes = lanes
         self._quotas = quotas
         self._usage = usage
+        self._allowances = allowances
         self._entries: dict[bytes, _Entry] = {}
         self._unknown: dict[bytes, float] = {}
         """Invalid tokens, and until when they are refused without a look-up."""
@@ -100,6 +105,12 @@ class IdentityCache:
         if entry is None or entry.until < now:
             return None
         return entry.identity
+
+    def find_last(self, exchange: Exchange) -> Identity | None:
+        """Return the identity that the token had when it was looked up last; None if it never was, or has run out."""
+        authorization = exchange.headers.get(b"authorization", b"")
+        entry = self._entries.get(authorization[7:])
+        return None if entry is None or entry.identity.ends_at < asyncio.get_running_loop().time() else entry.identity
 
     def has_stayed_good(self, token: bytes, now: float) -> bool:
         """Return whether nothing has changed since the token was looked up, and it has not run out."""
@@ -167,8 +178,9 @@ class IdentityCache:
         self._usage.note_key_used(principal.key)
         scopes = expand_scopes(principal.scopes)
         place = found.database
+        allowance = self._allowances.find(found.tier, found.limits)
         if place is not None:
-            self._found_database(place[1], place[2], found.tier)
+            self._found_database(place, found.tier, allowance)
         return Identity(
             principal,
             scopes,
@@ -177,6 +189,7 @@ class IdentityCache:
             self._lanes.find_lane(principal.organization),
             self._usage.find_usage(principal.organization, "" if place is None else place[0]),
             found.tier,
+            allowance,
             found.reads_snapshots,
             inf if found.remaining_s is None else asyncio.get_running_loop().time() + found.remaining_s,
         )
@@ -204,7 +217,7 @@ class IdentityCache:
                 self._databases.clear()
             self._databases[key] = found
             if found[0] is not None:
-                self._found_database(found[0][1], found[0][2], identity.tier)
+                self._found_database(found[0], identity.tier, identity.allowance)
         place, bound = found[0], identity.principal.database
         if place is None or (bound is not None and bound != place[0]):
             raise ServiceError("not_found", f"there is no database {_quote(wanted)} for this token")

@@ -16,6 +16,7 @@ from tuplegate.catalog.moves import MoveRecords
 from tuplegate.catalog.nodes import NodeRecords
 from tuplegate.catalog.organizations import OrganizationRecords
 from tuplegate.catalog.permits import Permits
+from tuplegate.catalog.retention import OldRecords
 from tuplegate.catalog.sessions import SessionRecords
 
 
@@ -50,6 +51,7 @@ class Catalog:
         self.permits = Permits(notes)
         self.nodes = NodeRecords(notes)
         self.journal = Journal(notes)
+        self.old_records = OldRecords(notes)
 
     async def read_pulse(self) -> News:
         rows = await self._lookups.fetch(

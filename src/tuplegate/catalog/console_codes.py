@@ -40,7 +40,7 @@ class ConsoleCodeRecords:
             " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5, $6::int,"
             " now() + $7::int * interval '1 second', decode($8, 'hex')) RETURNING expires_at, id, key, database",
             token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s), str(CODE_LIFETIME_S),
-            secret.hex(), concerns=_DATABASE, quiet=True,
+            secret.hex(), concerns=_DATABASE, quiet=True, tallied=True,
         )  # fmt: skip
         # Not every engine takes two changes of one table in one statement.
         removing = "DELETE FROM console_code WHERE key = $1 AND expires_at <= now()"
@@ -67,7 +67,7 @@ class ConsoleCodeRecords:
             f" AND {KEY_LIVES} AND {OPENER_LIVES.format(made='c')})"
             " RETURNING c.lifetime_s, c.key, c.database, c.scopes, c.secret",
             id, token.id, token.digest.hex(),
-            concerns=_DATABASE, quiet=True,
+            concerns=_DATABASE, quiet=True, tallied=True,
             also="made AS (INSERT INTO session (id, key, digest, scopes, database, lifetime_s, expires_at, secret)"
             " SELECT $2, key, decode($3, 'hex'), scopes, database, lifetime_s,"
             " now() + lifetime_s * interval '1 second', secret FROM done RETURNING 1)",

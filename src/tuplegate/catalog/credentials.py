@@ -26,8 +26,14 @@ _DATABASE = (
 )
 
 
-Whereabouts = tuple[str, str, str]
-"""A database: its id, its name in the engine, and its engine."""
+_OTHERS = (
+    "(SELECT coalesce(sum(x.size_bytes), 0) FROM database x WHERE x.organization = {one}.organization"
+    " AND x.id <> {one}.id)"
+)
+"""Bytes of the other databases of its organization, when they were last measured."""
+
+Whereabouts = tuple[str, str, str, int]
+"""A database: its id, its name in the engine, its engine, and the bytes of its organization's other databases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +41,8 @@ class Credential:
     """The record of a token. `digests` are hexadecimal: one, or two while the key is being rotated.
 
     `live` is false once the token is revoked, destroyed or expired; unless something changes it stays true for
-    `remaining_s`, or for ever. `database` is the default for requests that name
-    none; None if there is none. With `reads_snapshots`, reads need not be serializable unless a request says so.
+    `remaining_s`, or for ever. `limits` are its organization's, as JSON. `database` is the default for requests that
+    name none; None if there is none. With `reads_snapshots`, reads need not be serializable unless a request says so.
     """
 
     principal: Principal
@@ -44,6 +50,7 @@ class Credential:
     live: bool
     remaining_s: float | None
     tier: str
+    limits: str
     database: Whereabouts | None
     reads_snapshots: bool
 
@@ -58,7 +65,8 @@ class Credentials:
             "SELECT k.organization, k.database, array_to_string(k.scopes, ','), encode(k.digest, 'hex'),"
             " CASE WHEN k.former_until > clock_timestamp() THEN encode(k.former_digest, 'hex') END,"
             f" {KEY_LIVES}, extract(epoch FROM least(k.expires_at, {_FORMER_UNTIL}) - clock_timestamp()),"
-            " o.tier, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
+            " o.tier, o.limits, k.consistency = 'snapshot', d.id, d.engine_name, d.engine,"
+            f" {_OTHERS.format(one='d')}"
             " FROM api_key k JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="k.database")
             + " WHERE k.id = $1",
@@ -66,11 +74,12 @@ class Credentials:
         )
         if not rows:
             return None
-        organization, bound, scopes, digest, former, live, remaining, tier, snapshots, *database = rows[0]
+        organization, bound, scopes, digest, former, live, remaining, tier, limits, snapshots, *database = rows[0]
         principal = Principal(id, str(organization), _read_scopes(scopes), bound)
         digests = [str(digest)] if former is None else [str(digest), former]
         life = live == "t", _read_seconds(remaining)
-        return Credential(principal, digests, *life, str(tier), _whereabouts(database), snapshots == "t")
+        place, reads_snapshots = _whereabouts(database), snapshots == "t"
+        return Credential(principal, digests, *life, str(tier), str(limits), place, reads_snapshots)
 
     async def find_session(self, id: str) -> Credential | None:
         """Find a session. It has the rights that its key has now, or fewer."""
@@ -79,7 +88,8 @@ class Credentials:
             " array_to_string(k.scopes, ','), encode(s.digest, 'hex'),"
             f" {SESSION_LIVES},"
             f" extract(epoch FROM least(s.expires_at, k.expires_at, {_FORMER_UNTIL}) - clock_timestamp()), o.tier,"
-            " k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
+            " o.limits, k.consistency = 'snapshot', d.id, d.engine_name, d.engine,"
+            f" {_OTHERS.format(one='d')}"
             " FROM session s JOIN api_key k ON k.id = s.key JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="coalesce(s.database, k.database)")
             + " WHERE s.id = $1",
@@ -87,16 +97,20 @@ class Credentials:
         )
         if not rows:
             return None
-        key, organization, bound, scopes, key_scopes, digest, live, remaining, tier, snapshots, *database = rows[0]
+        key, organization, bound, scopes, key_scopes, digest, live, remaining, tier, limits, snapshots, *database = (
+            rows[0]
+        )
         rights = expand_scopes(_read_scopes(scopes)) & expand_scopes(_read_scopes(key_scopes))
         principal = Principal(str(key), str(organization), rights, bound, session=id)
         life = live == "t", _read_seconds(remaining)
-        return Credential(principal, [str(digest)], *life, str(tier), _whereabouts(database), snapshots == "t")
+        place, reads_snapshots = _whereabouts(database), snapshots == "t"
+        return Credential(principal, [str(digest)], *life, str(tier), str(limits), place, reads_snapshots)
 
     async def find_database(self, organization: str, name: str) -> Whereabouts | None:
         """Find an active database by its name."""
         rows = await self._metadata.fetch(
-            "SELECT id, engine_name, engine FROM database WHERE organization = $1 AND name = $2 AND state = 'active'",
+            f"SELECT d.id, d.engine_name, d.engine, {_OTHERS.format(one='d')} FROM database d"
+            " WHERE d.organization = $1 AND d.name = $2 AND d.state = 'active'",
             organization,
             name,
         )
@@ -109,7 +123,7 @@ class Credentials:
 
 
 def _whereabouts(row: list[str | None]) -> Whereabouts | None:
-    return None if row[0] is None else (row[0], str(row[1]), str(row[2]))
+    return None if row[0] is None else (row[0], str(row[1]), str(row[2]), int(str(row[3])))
 
 
 def _read_seconds(text: str | None) -> float | None:

@@ -1,5 +1,6 @@
 """Records of databases: their names, and their states."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuplegate.catalog.metadata import Actor, Records, build_change, change, read
@@ -72,6 +73,28 @@ class DatabaseRecords(Records):
         """Return how many databases the organization has, in whatever state."""
         [(count,)] = await self._metadata.fetch("SELECT count(*) FROM database WHERE organization = $1", organization)
         return int(str(count))
+
+    async def list_tenants(self) -> list[tuple[str, str, str]]:
+        """Return the name in the engine of every active database, with the tier and the limits of its organization."""
+        rows = await self._metadata.fetch(
+            "SELECT d.engine_name, o.tier, o.limits FROM database d JOIN organization o ON o.id = d.organization"
+            " WHERE d.state = 'active'"
+        )
+        return [(str(name), str(tier), str(limits)) for name, tier, limits in rows]
+
+    async def list_engine_names(self, organization: str) -> list[str]:
+        rows = await self._metadata.fetch("SELECT engine_name FROM database WHERE organization = $1", organization)
+        return [str(name) for (name,) in rows]
+
+    async def note_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Note how large databases are, by their names in the engine."""
+        await self._metadata.fetch(
+            "UPDATE database SET size_bytes = v.size FROM (SELECT unnest(string_to_array($1, ',')) AS name,"
+            " unnest(string_to_array($2, ','))::bigint AS size) v"
+            " WHERE engine_name = v.name AND size_bytes IS DISTINCT FROM v.size",
+            ",".join(sizes),
+            ",".join(map(str, sizes.values())),
+        )
 
     async def list_page(self, organization: str, bound: str | None, page: Page) -> list[DatabaseRecord]:
         sql, params = build_page("d", page, _RECORDS, organization, bound)

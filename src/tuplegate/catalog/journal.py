@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuplegate.catalog.metadata import Actor, Records, read
+from tuplegate.catalog.metadata import Actor, Records, read, write_entry
 from tuplegate.catalog.paging import Page
 from tuplegate.protocol.control import AuditRecord, UsageRecord
 
@@ -31,17 +31,19 @@ class Journal(Records):
         """Return entries of the audit, newest first."""
         return await read(
             self._metadata, AuditRecord,
-            "SELECT id, at, action, subject, key, session, address, request_id FROM audit WHERE organization = $1"
+            "SELECT id, at, action, subject, key, session, address, request_id, count, last_at FROM audit"
+            " WHERE organization = $1"
             " AND ($2::text IS NULL OR database = $2)"
             " AND ($3::bigint IS NULL OR id < $3::bigint) ORDER BY id DESC LIMIT $4::int",
             organization, bound, None if before is None else str(before), str(limit + 1), order="r.id DESC",
         )  # fmt: skip
 
     async def note(self, actor: Actor, action: str, database: str) -> None:
-        """Record something that changes nothing in the catalog. `database` is an id, and the subject."""
+        """Record something that changes nothing in the catalog, counted by the hour. `database` is an id, and the
+        subject."""
+        places = [f"${number}::text" for number in range(1, 7)]
         await self._metadata.fetch(
-            "INSERT INTO audit (organization, key, session, action, request_id, address, subject, database)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $7)",
+            write_entry(places, "$7::text", "$7::text", tallied=True),
             actor.organization, actor.key, actor.session, action, actor.request_id, actor.address, database,
         )  # fmt: skip
 

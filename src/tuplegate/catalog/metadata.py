@@ -65,12 +65,15 @@ async def change(
     concerns: str = "NULL",
     also: str = "",
     quiet: bool = False,
+    tallied: bool = False,
 ) -> bool:
     """Run a changing statement with RETURNING and record it in the audit; see `build_change`.
 
     Return whether it has changed anything.
     """
-    statement, values = build_change(actor, action, subject, sql, *params, concerns=concerns, also=also, quiet=quiet)
+    statement, values = build_change(
+        actor, action, subject, sql, *params, concerns=concerns, also=also, quiet=quiet, tallied=tallied
+    )
     return bool(await metadata.fetch(statement, *values))
 
 
@@ -83,20 +86,40 @@ def build_change(
     concerns: str = "NULL",
     also: str = "",
     quiet: bool = False,
+    tallied: bool = False,
 ) -> SqlWithParams:
     """Return one statement that runs a changing statement with RETURNING and records it in the audit.
 
     `subject` is an expression over the returned rows; without rows nothing has changed, and nothing is recorded.
     `concerns` is another such expression: the id of the database. `also` holds further parts of the statement, which
     can refer to the rows as `done`. `quiet` leaves the revision as it is, for changes that make no worker's cache
-    outdated.
+    outdated. What is done again and again is `tallied`: see `write_entry`.
     """
     first = len(params) + 1
-    places = ", ".join(f"${first + place}::text" for place in range(6))
+    places = [f"${first + place}::text" for place in range(6)]
     counted = ", counted AS (UPDATE revision SET number = number + 1 WHERE EXISTS (SELECT 1 FROM done) RETURNING 1)"
     return (
         f"WITH done AS ({sql}), {also + ', ' if also else ''}"
-        " noted AS (INSERT INTO audit (organization, key, session, action, request_id, address, subject, database)"
-        f" SELECT {places}, {subject}, {concerns} FROM done RETURNING 1){'' if quiet else counted} SELECT * FROM done",
+        f" noted AS ({write_entry(places, subject, concerns, 'FROM done', tallied=tallied)} RETURNING 1)"
+        f"{'' if quiet else counted} SELECT * FROM done",
         (*params, actor.organization, actor.key, actor.session, action, actor.request_id, actor.address),
+    )
+
+
+def write_entry(places: Sequence[str], subject: str, concerns: str, source: str = "", *, tallied: bool) -> str:
+    """Return a statement that adds an entry to the audit. `places` are the values of an actor and its action.
+
+    A tallied entry stands for all that the same key does to the same database from the same address within an hour: the
+    first one is recorded, and the further ones are counted in it.
+    """
+    organization, key, _, action, _, address = places
+    alike = ", ".join((organization, key, action, concerns, address))
+    tally = f"concat_ws(' ', {alike}, date_trunc('hour', now())::text)" if tallied else "NULL"
+    counting = (
+        " ON CONFLICT (tally) WHERE tally IS NOT NULL"
+        " DO UPDATE SET count = audit.count + 1, last_at = clock_timestamp()"
+    )
+    return (
+        "INSERT INTO audit (organization, key, session, action, request_id, address, subject, database, tally)"
+        f" SELECT {', '.join(places)}, {subject}, {concerns}, {tally} {source}{counting if tallied else ''}"
     )

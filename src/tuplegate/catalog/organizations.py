@@ -5,7 +5,7 @@ from tuplegate.catalog.metadata import Actor, Records, change, read
 from tuplegate.catalog.paging import ORDER, Page, build_page
 from tuplegate.protocol.control import OrganizationRecord
 
-_RECORDS = "SELECT o.id, o.name, o.tier, o.created_at FROM organization o WHERE o.deleted_at IS NULL"
+_RECORDS = "SELECT o.id, o.name, o.tier, o.created_at, o.limits FROM organization o WHERE o.deleted_at IS NULL"
 
 
 class OrganizationRecords(Records):
@@ -53,12 +53,14 @@ class OrganizationRecords(Records):
         records = await read(self._metadata, OrganizationRecord, f"{_RECORDS} AND o.id = $1", id)
         return records[0] if records else None
 
-    async def change(self, actor: Actor, id: str, name: str | None, tier: str | None) -> bool:
+    async def change(self, actor: Actor, id: str, name: str | None, tier: str | None, limits: str | None) -> bool:
+        """Change what is given. `limits` is a JSON object of those that change; null removes one."""
         return await change(
             self._metadata, actor, "organization.change", "id",
-            "UPDATE organization SET name = coalesce($2, name), tier = coalesce($3, tier)"
+            "UPDATE organization SET name = coalesce($2, name), tier = coalesce($3, tier),"
+            " limits = coalesce(jsonb_strip_nulls(limits || $4::jsonb), limits)"
             " WHERE id = $1 AND deleted_at IS NULL RETURNING id",
-            id, name, tier,
+            id, name, tier, limits,
         )  # fmt: skip
 
     async def start_deleting(self, actor: Actor, id: str) -> bool:

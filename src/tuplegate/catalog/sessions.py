@@ -38,7 +38,7 @@ class SessionRecords(Records):
             " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5, $6::int,"
             " now() + $6::int * interval '1 second', decode($7, 'hex')) RETURNING id, key, database",
             token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s), secret.hex(),
-            concerns=_DATABASE, quiet=True,
+            concerns=_DATABASE, quiet=True, tallied=True,
         )  # fmt: skip
 
     async def show(self, id: str) -> SessionRecord | None:
@@ -64,15 +64,16 @@ class SessionRecords(Records):
             " CASE WHEN $3::float8 > 0 THEN greatest(expires_at, created_at + $3::float8 * interval '1 second') END)"
             " WHERE id = $1 AND destroyed_at IS NULL AND expires_at > clock_timestamp() RETURNING id, key, database",
             id, str(lifetime_s), None if cap_s is None else str(cap_s),
-            concerns=_DATABASE, quiet=True,
+            concerns=_DATABASE, quiet=True, tallied=True,
         )  # fmt: skip
 
     async def destroy(self, actor: Actor, id: str) -> bool:
+        """End a session: the actor's own, or another, which is an entry of its own in the audit."""
         return await change(
             self._metadata, actor, "session.destroy", "id",
             "UPDATE session SET destroyed_at = now() WHERE id = $1 AND destroyed_at IS NULL"
             " RETURNING id, key, database",
-            id, concerns=_DATABASE,
+            id, concerns=_DATABASE, tallied=actor.session == id,
         )  # fmt: skip
 
     async def remove_old(self) -> None:

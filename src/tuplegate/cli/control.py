@@ -277,12 +277,26 @@ def organization_create(client: "Client", format: str | None, name: str, tier: s
 @click.argument("id")
 @click.option("--name", help="A new name for it.")
 @click.option("--tier", help="A new tier.")
+@click.option("--limit", "limits", multiple=True, metavar="NAME=VALUE", help="A limit of its own, as 5min; - for none.")
 @with_client
-def organization_update(client: "Client", format: str | None, id: str, name: str | None, tier: str | None) -> None:
-    """Change its name or tier."""
-    if name is None and tier is None:
-        raise click.UsageError("say what to change: --name or --tier")
-    write_record(format, _get_fields(client.organizations.update(id, name=name, tier=tier)))
+def organization_update(
+    client: "Client", format: str | None, id: str, name: str | None, tier: str | None, limits: tuple[str, ...]
+) -> None:
+    """Change its name, its tier, or limits of its own."""
+    if name is None and tier is None and not limits:
+        raise click.UsageError("say what to change: --name, --tier or --limit")
+    own = dict(map(_read_limit, limits)) if limits else None
+    write_record(format, _get_fields(client.organizations.update(id, name=name, tier=tier, limits=own)))
+
+
+def _read_limit(text: str) -> tuple[str, int | None]:
+    from tuplegate.access.limits import read_limit
+
+    name, _, value = text.partition("=")
+    try:
+        return name, None if value == "-" else read_limit(name, value)
+    except ValueError as exc:
+        raise click.UsageError(f"--limit {text}: {exc}") from exc
 
 
 @organization.command("delete")

@@ -5,7 +5,7 @@ bounds of an array, JSON null from NULL, the digits and blanks of a document), t
 that asks for the engine's text.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,17 +27,35 @@ _DOMAINS = (
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """The statement that is sent, and the columns of the file: their names, types and forms. Text is of type text."""
+    """The columns of the file: their names, the engine's types of them, and their forms."""
 
-    sql: str
     columns: Sequence[str]
-    types: Sequence[str]
+    engine_types: Sequence[str]
     forms: Sequence[Form]
 
-    def read(self, rows: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
+    @property
+    def types(self) -> list[str]:
+        """Return the types of the columns in the file, where the engine's text is of type text."""
+        pairs = zip(self.engine_types, self.forms, strict=True)
+        return ["text" if form is Form.TEXT else type_ for type_, form in pairs]
+
+    def write_query(self, statement: str, key: Sequence[str]) -> str:
+        """Return the statement that asks for the columns in their forms. Where rows come in the order of a `key`, they
+        do so still."""
+        if set(self.forms) <= {Form.NATIVE}:
+            return statement
+        names = [f"c{number}" for number in range(len(self.forms))]
+        parts = [_select(*column) for column in zip(names, self.engine_types, self.forms, strict=True)]
+        # OFFSET keeps the subquery apart, so that none of its expressions is computed twice.
+        inner = f"select * from (\n{_drop_semicolon(statement)}\n) as s offset 0"
+        order = ", ".join(names[list(self.columns).index(name)] for name in key)
+        ordered = f" order by {order}" if order else ""
+        return f"select {', '.join(parts)} from ({inner}) as q ({', '.join(names)}){ordered}"
+
+    def read(self, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
         """Return rows of the answer as rows of the file."""
         if Form.LIST in self.forms or Form.DOCUMENT in self.forms:
-            return map(self._read_row, rows)
+            return [self._read_row(row) for row in rows]
         return rows
 
     def _read_row(self, row: Sequence[Any]) -> list[Any]:
@@ -67,18 +85,10 @@ def plan_export(client: "Client", sql: str, format: str) -> ExportPlan | None:
     except (SqlError, BadRequest):
         return None
     forms = _find_forms(client, described.columns, described.types, format)
-    types = ["text" if form is Form.TEXT else type_ for type_, form in zip(described.types, forms, strict=True)]
-    if set(forms) <= {Form.NATIVE}:
-        return ExportPlan(sql, described.columns, types, forms)
-    names = [f"c{number}" for number in range(len(forms))]
-    parts = [_select(*column) for column in zip(names, described.types, forms, strict=True)]
-    # OFFSET keeps the subquery apart, so that none of its expressions is computed twice.
-    inner = f"select * from (\n{statement}\n) as s offset 0"
-    wrapped = f"select {', '.join(parts)} from ({inner}) as q ({', '.join(names)})"
-    return ExportPlan(wrapped, described.columns, types, forms)
+    return ExportPlan(described.columns, described.types, forms)
 
 
-def accept_answer(sql: str, columns: Sequence[str], types: Sequence[str], format: str) -> ExportPlan:
+def accept_answer(columns: Sequence[str], types: Sequence[str], format: str) -> ExportPlan:
     """Return the plan for an answer as it is. Refuse a column that would need the engine's text."""
     for column, type_ in zip(columns, types, strict=True):
         if FORMS[find_kind(type_, ())][format] is not Form.NATIVE:
@@ -86,7 +96,7 @@ def accept_answer(sql: str, columns: Sequence[str], types: Sequence[str], format
                 f"column {column} of type {type_} of this statement cannot be carried exactly: only a SELECT can be"
                 " asked for the engine's text"
             )
-    return ExportPlan(sql, columns, types, [Form.NATIVE] * len(columns))
+    return ExportPlan(columns, types, [Form.NATIVE] * len(columns))
 
 
 def _find_forms(client: "Client", columns: Sequence[str], types: Sequence[str], format: str) -> list[Form]:

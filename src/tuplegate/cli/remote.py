@@ -196,6 +196,8 @@ def _detail_lines(error: "TuplegateError", sql: str) -> tuple[str, ...]:
         lines.append(f"detail: {error.detail}")
     if error.hint:
         lines.append(f"hint: {error.hint}")
+    if error.code == "timeout":
+        lines.append("hint: the option --timeout SECONDS asks for more time, or for less")
     if error.request_id and error.status == 500:
         lines.append(f"request id: {error.request_id}")
     return tuple(lines)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -18,9 +18,13 @@ from tuplegate.cli.csv_form import CsvForm, csv_options
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.output import CsvWriter, JsonLinesWriter, OutputWriter, escape_controls, write_records
 from tuplegate.cli.remote import Failed, describe_failure, find_exit, with_client
+from tuplegate.protocol.statements import first_keyword
+from tuplegate.protocol.time_limits import is_exported
 
 if TYPE_CHECKING:
+    from tuplegate.cli.exports import ExportPlan
     from tuplegate.cli.imports import TargetTable
+    from tuplegate.cli.resuming import PartFile
     from tuplegate.client import Client
 
 Digits = dict[str, tuple[int, int]]
@@ -183,8 +187,13 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
 
     The file has its name once it is whole. SQL can also be the name of a table. In CSV NULL is an empty field, and the
     empty text is "". What `import` makes of the file are the same values; a value that the format cannot carry is
-    refused.
+    refused. If the export of a table with a primary key into CSV or NDJSON is cut off, it goes on when it is started
+    again.
     """
+    from tuplegate.cli.exports import plan_export
+    from tuplegate.cli.resuming import NO_KEY, PartFile, find_key
+    from tuplegate.client import TuplegateError
+
     table = sql if " " not in sql.strip() else None
     if table is not None:
         sql = f"select * from {table}"
@@ -195,8 +204,20 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
     except files.BadFile as exc:
         raise Failed(str(exc), Exit.FILE) from exc
     try:
-        with files.write_whole(file) as part:
-            count = _export(client, sql, kind, partial(_open_writer, kind, part, digits, form))
+        plan = plan_export(client, sql, kind)
+    except files.BadFile as exc:
+        raise Failed(f"{exc}; {file} is as it was", Exit.FILE) from exc
+    key = NO_KEY if table is None or plan is None else find_key(client, table, kind, plan)
+    part = PartFile(file, repr((sql, kind, form)), key)
+    try:
+        with part:
+            count = _export(client, sql, kind, plan, part, partial(_open_writer, kind, part, digits, form))
+    except TuplegateError as error:
+        more = [f"{part.kept} rows are kept: started again, it goes on behind them"] if part.kept else []
+        raise describe_failure(error, sql, *more) from error
+    except KeyboardInterrupt:
+        kept = f": started again, it goes on behind {part.kept} rows" if part.kept else ""
+        raise Failed(f"interrupted{kept}", Exit.INTERRUPTED) from None
     except OSError as exc:
         code = Exit.OUTPUT if exc.errno in NO_ROOM else Exit.FILE
         raise Failed(f"{file} cannot be written: {exc.strerror}; it is as it was", code) from exc
@@ -206,24 +227,42 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
         character = exc.object[exc.start]
         cause = f"{exc.encoding} has no {character!r} (U+{ord(character):04X})"
         raise Failed(f"{cause}: choose another --encoding, such as utf-8; {file} is as it was", Exit.FILE) from exc
-    click.echo(f"{count} rows exported", err=True)
+    click.echo(f"{part.rows + count} rows exported", err=True)
+    if part.rows:
+        click.echo(
+            f"{part.rows} of them by an earlier start: rows that were changed in between can be of two moments",
+            err=True,
+        )
 
 
 def _export(
-    client: "Client", sql: str, kind: str, open_writer: Callable[[], AbstractContextManager[OutputWriter]]
+    client: "Client",
+    sql: str,
+    kind: str,
+    plan: "ExportPlan | None",
+    part: "PartFile",
+    open_writer: Callable[[], AbstractContextManager[tuple[OutputWriter, IO[Any]]]],
 ) -> int:
-    from tuplegate.cli.exports import accept_answer, plan_export
+    from tuplegate.cli.exports import accept_answer
 
     progress = ProgressLine()
     count = 0
-    plan = plan_export(client, sql, kind)
     try:
-        with client.stream(plan.sql if plan else sql, convert=False) as stream, open_writer() as writer:
-            plan = plan or accept_answer(sql, stream.columns, stream.types, kind)
+        query, params = part.write_query(sql)
+        if plan is not None:
+            query = plan.write_query(query, part.key)
+        timeout_s = click.get_current_context().params.get("timeout_s")
+        only_reads = is_exported(first_keyword(sql)[0])
+        stream = client.stream(query, params, convert=False, export=only_reads, timeout_s=timeout_s)
+        with stream, open_writer() as (writer, file):
+            plan = plan or accept_answer(stream.columns, stream.types, kind)
+            part.begin(plan.columns, plan.types)
             writer.begin(plan.columns, plan.types)
             while rows := stream.next_tuples():
-                writer.rows(plan.read(rows))
+                written = plan.read(rows)
+                writer.rows(written)
                 count += len(rows)
+                part.note(count, written[-1], file)
                 progress(count)
             writer.end()
     finally:
@@ -232,23 +271,26 @@ def _export(
 
 
 @contextmanager
-def _open_writer(kind: str, part: Path, digits: Digits, form: CsvForm) -> Iterator[OutputWriter]:
-    """Yield a writer for this kind of file. The file is on the disk afterwards."""
+def _open_writer(kind: str, part: "PartFile", digits: Digits, form: CsvForm) -> Iterator[tuple[OutputWriter, IO[Any]]]:
+    """Yield a writer for this kind of file, and the file. The file is on the disk afterwards."""
     if kind == "parquet":
         from tuplegate.cli.parquet_file import ParquetWriter
 
-        with part.open("wb") as binary, closing(ParquetWriter(binary, digits)) as parquet:
-            yield parquet
+        with part.path.open("wb") as binary, closing(ParquetWriter(binary, digits)) as parquet:
+            yield parquet, binary
             binary.flush()
             os.fsync(binary.fileno())
         return
-    with part.open("w", encoding=form.encoding or "utf-8", newline="") as text:
-        if kind == "csv":
-            yield CsvWriter(text, form.delimiter or ",", form.null or "", form.header is not False)
-        else:
-            yield JsonLinesWriter(text, terminal=False)
-        text.flush()
-        os.fsync(text.fileno())
+    with part.path.open("a" if part.rows else "w", encoding=form.encoding or "utf-8", newline="") as text:
+        try:
+            if kind == "csv":
+                has_header = form.header is not False and not part.rows
+                yield CsvWriter(text, form.delimiter or ",", form.null or "", has_header), text
+            else:
+                yield JsonLinesWriter(text, terminal=False), text
+        finally:
+            text.flush()
+            os.fsync(text.fileno())
 
 
 def _find_digits(client: "Client", table: str) -> Digits:

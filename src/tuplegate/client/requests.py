@@ -54,8 +54,17 @@ def drop_none(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def write_query_body(sql: str, params: Sequence[Any], timeout_s: float, max_rows: int | None, convert: bool) -> str:
-    bounds = f'"timeout_ms":{_timeout_ms(timeout_s)},' + ("" if max_rows is None else f'"max_rows":{max_rows},')
+def write_query_body(
+    sql: str,
+    params: Sequence[Any],
+    timeout_s: float | None,
+    max_rows: int | None,
+    convert: bool,
+    *,
+    export: bool = False,
+) -> str:
+    bounds = "" if timeout_s is None else f'"timeout_ms":{_timeout_ms(timeout_s)},'
+    bounds += ("" if max_rows is None else f'"max_rows":{max_rows},') + ('"export":true,' if export else "")
     return f'{{"sql":{json.dumps(sql)},"params":{write_params(params)},{bounds}{_SHAPES[convert]}}}'
 
 

@@ -19,14 +19,12 @@ from tuplegate.tenancy.lifecycle import Lifecycle
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRoutes:
-    """Routes of databases. A token that is bound to one database sees and changes only that one. An organization may
-    have `_databases_max`."""
+    """Routes of databases. A token that is bound to one database sees and changes only that one."""
 
     _catalog: Catalog
     _lifecycle: Lifecycle
     _databases: Databases
     _identities: IdentityCache
-    _databases_max: int
 
     async def index(self, exchange: Exchange, identity: Identity) -> None:
         page = common.read_page(exchange)
@@ -38,16 +36,12 @@ class DatabaseRoutes:
         request = common.read_body(exchange, DatabaseRequest)
         if identity.principal.database is not None:
             raise ServiceError("forbidden", "a token that is bound to one database cannot make another")
-        if await self._catalog.databases.count(identity.principal.organization) >= self._databases_max:
-            raise ServiceError(
-                "too_many_databases",
-                f"the organization has {self._databases_max} databases, and no more may be",
-                hint="Delete one that is not needed. Whoever runs the service can raise databases_per_organization.",
-            )
+        await self._check_count(identity)
         source = None
         if request.clone_of is not None:
             source = await self._find(identity, request.clone_of)
             _check_transition(source, "be cloned")
+        await self._check_room(identity, source)
         try:
             with common.translate_refusal(taken=f"there is a database {request.name!r} already"):
                 id = await self._lifecycle.create(
@@ -56,6 +50,35 @@ class DatabaseRoutes:
         except NotSupported as failure:
             raise ServiceError("not_supported", str(failure)) from failure
         await self._answer(exchange, identity, id, 201)
+
+    async def _check_count(self, identity: Identity) -> None:
+        most = identity.allowance.find("databases_per_organization") or 0
+        if await self._catalog.databases.count(identity.principal.organization) >= most:
+            raise ServiceError(
+                "too_many_databases",
+                f"the organization has {most} databases, and no more may be",
+                hint="Delete one that is not needed. Whoever runs the service can raise databases_per_organization.",
+            )
+
+    async def _check_room(self, identity: Identity, source: DatabaseRecord | None) -> None:
+        """Refuse a database, or the copy of one, for which the organization has no room."""
+        most = identity.allowance.find("organization_bytes_max")
+        if not most:
+            return
+        sizes = await self._databases.sizes(
+            await self._catalog.databases.list_engine_names(identity.principal.organization)
+        )
+        used = sum(sizes.values())
+        if source is not None:
+            [name] = (await self._catalog.databases.find_engine_names([source.id])).values()
+            used += sizes.get(name, 0)
+        if used >= most:
+            raise ServiceError(
+                "organization_full",
+                f"with it, the databases of the organization would take {used:,} bytes, and may take {most:,}",
+                hint="Delete a database, or rows and then VACUUM FULL. Whoever runs the service can raise"
+                " organization_bytes_max.",
+            )
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)

@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from tuplegate.access.limits import LIMITS, check_limit
 from tuplegate.access.quotas import WINDOW_S, Tier, find_tier
 from tuplegate.access.states import GONE
 from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_id, make_token
 from tuplegate.admission.actor import actor_of
+from tuplegate.admission.allowances import Allowances
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.paging import write_cursor
@@ -22,6 +24,7 @@ from tuplegate.protocol.control import OrganizationChange, OrganizationRecord, O
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.tenancy.lifecycle import Lifecycle
 
+_encode = msgspec.json.Encoder().encode
 _FIRST_DATABASE = "main"
 
 
@@ -34,6 +37,7 @@ class OrganizationRoutes:
     _lifecycle: Lifecycle
     _identities: IdentityCache
     _tiers: Mapping[str, Tier]
+    _allowances: Allowances
     _default_tier: str
     _limits: Mapping[str, int]
     _unaccepted: Sequence[Weakness] = ()
@@ -46,7 +50,11 @@ class OrganizationRoutes:
         tier = find_tier(self._tiers, record.tier)
         rate = {"requests": tier.requests, "window_seconds": WINDOW_S}
         names = await self._catalog.databases.list_names(record.id, identity.principal.database)
-        limits = {"rate": rate, "database_bytes": tier.bytes_max, **self._limits}
+        allowance = self._allowances.find(record.tier, _encode(record.limits).decode())
+        own = {name: allowance.find(name) for name in LIMITS}
+        disk, databases = own.pop("organization_bytes_max") or None, own.pop("databases_per_organization")
+        rooms = {"database_bytes": tier.bytes_max, "organization_bytes": disk, "databases": databases}
+        limits = {"rate": rate, **rooms, **self._limits, **own}
         common.answer(exchange, {**common.get_fields(record), "databases": names, "limits": limits})
 
     async def usage(self, exchange: Exchange, identity: Identity) -> None:
@@ -100,8 +108,9 @@ class OrganizationRoutes:
         id = exchange.path_values["id"]
         name = common.drop_unset(request.name)
         tier = None if isinstance(request.tier, msgspec.UnsetType) else self._check_tier(request.tier)
+        limits = None if isinstance(request.limits, msgspec.UnsetType) else _check_limits(request.limits)
         with common.translate_refusal(taken=f"there is an organization {name!r} already"):
-            changed = await self._catalog.organizations.change(actor_of(identity, exchange), id, name, tier)
+            changed = await self._catalog.organizations.change(actor_of(identity, exchange), id, name, tier, limits)
         if not changed:
             raise _unknown(id)
         self._identities.forget()
@@ -141,6 +150,16 @@ class OrganizationRoutes:
         if name not in self._tiers:
             raise ServiceError("malformed_request", f"there is no tier {name!r}; there are {', '.join(self._tiers)}")
         return name
+
+
+def _check_limits(limits: Mapping[str, int | None]) -> str:
+    """Return limits of an organization as JSON. Raises malformed_request."""
+    try:
+        for name, value in limits.items():
+            check_limit(name, 1 if value is None else value)
+    except ValueError as exc:
+        raise ServiceError("malformed_request", str(exc)) from exc
+    return _encode(limits).decode()
 
 
 def _unknown(id: str) -> ServiceError:

@@ -2,6 +2,7 @@
 
 from tuplegate.access.quotas import Tier
 from tuplegate.access.scopes import Scope
+from tuplegate.admission.allowances import Allowances
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.admission.metrics import Metrics
@@ -39,6 +40,7 @@ def build_control_routes(
     databases: AllDatabases,
     settings: Settings,
     tiers: dict[str, Tier],
+    allowances: Allowances,
     metrics: Metrics,
     long_answers: LongAnswers,
     address: Origin | None,
@@ -47,9 +49,6 @@ def build_control_routes(
     bounds = SessionBounds(settings.session_lifetime_s, settings.session_cap_s or None)
     sessions = SessionRoutes(catalog, identities, bounds)
     limits = {
-        "databases": settings.databases_per_organization,
-        "statement_timeout_ms": settings.statement_timeout_ms,
-        "transaction_timeout_ms": settings.transaction_timeout_ms,
         "transaction_statements": settings.transaction_statements_max,
         "body_bytes": settings.body_bytes_max,
         "answer_bytes": settings.answer_bytes_max,
@@ -57,15 +56,15 @@ def build_control_routes(
     dump_bounds = DumpBounds(settings.dump_timeout_s, settings.reader_timeout_s, settings.dump_kib_s_min * 1024)
     accepted = settings.accept_weaker_walls
     unaccepted = [] if accepted else [weakness for weakness in engine.weaknesses if weakness.reaches_others]
-    organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits, unaccepted)
+    organizations = OrganizationRoutes(
+        catalog, lifecycle, identities, tiers, allowances, settings.default_tier, limits, unaccepted
+    )
     return {
         **put_in_group("Sessions", _build_sessions(sessions)),
         **put_in_group("Sessions", _build_console_codes(ConsoleCodeRoutes(catalog, sessions, address))),
         **put_in_group(
             "Databases",
-            _build_databases(
-                DatabaseRoutes(catalog, lifecycle, databases, identities, settings.databases_per_organization)
-            ),
+            _build_databases(DatabaseRoutes(catalog, lifecycle, databases, identities)),
         ),
         **put_in_group("Databases", _build_dumps(DumpRoute(catalog, engine, dump_bounds, long_answers))),
         **put_in_group("Keys", _build_keys(KeyRoutes(catalog, identities))),
@@ -145,7 +144,7 @@ def _build_databases(of: DatabaseRoutes) -> RouteTable:
         control.DatabaseAnswer,
         201,
         body=control.DatabaseRequest,
-        errors=("already_exists", "wrong_state", "not_found", "too_many_databases"),
+        errors=("already_exists", "wrong_state", "not_found", "too_many_databases", "organization_full"),
         example={"name": "staging", "clone_of": "main"},
     )
     shows = Description(control.DatabaseAnswer)

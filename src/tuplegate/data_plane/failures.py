@@ -42,13 +42,13 @@ def to_service_error(failure: port.EngineFailure, statement: port.Statement | No
                 "copy_not_supported", "COPY from or to the client is not possible over HTTP", hint=_COPY_HINT
             )
         case port.BadPosition():
-            return ServiceError("malformed_request", str(failure))
+            return ServiceError("malformed_request", failure.told)
         case port.EngineBusy():
-            return ServiceError("busy", str(failure))
+            return ServiceError("busy", failure.told)
         case port.OutcomeUnknown():
-            return ServiceError("outcome_unknown", str(failure))
+            return ServiceError("outcome_unknown", failure.told)
         case _:
-            return ServiceError("engine_unavailable", str(failure))
+            return ServiceError("engine_unavailable", failure.told)
 
 
 def _hint(failure: port.StatementFailed, statement: port.Statement | None) -> str | None:

@@ -1,7 +1,6 @@
 """`POST /v1/query` and `POST /query`: run one statement, and answer with its rows at once or as a stream."""
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Final, get_args
 
 import msgspec
@@ -10,6 +9,7 @@ from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_alone, run_once
+from tuplegate.data_plane.large_answers import LARGE_ANSWER
 from tuplegate.data_plane.long_requests import read_long_query
 from tuplegate.data_plane.stream import QueryJob, StreamWriter
 from tuplegate.data_plane.timings import write_timings
@@ -21,6 +21,7 @@ from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import BigNumbers, QueryRequest, RowMode, StreamFormat
 from tuplegate.protocol.pieces import LARGE
 from tuplegate.protocol.statements import is_streamed, keyword_of_one
+from tuplegate.protocol.time_limits import WorkKind, find_kind, is_exported
 
 _decode: Final = msgspec.json.Decoder(QueryRequest).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -33,21 +34,11 @@ SHAPES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class QueryBounds:
-    statement_timeout_ms: int
-    answer_bytes_max: int
-
-
 class QueryRoutes:
-    def __init__(
-        self, engine: port.Engine, identities: IdentityCache, bounds: QueryBounds, streams: StreamWriter
-    ) -> None:
+    def __init__(self, engine: port.Engine, identities: IdentityCache, streams: StreamWriter) -> None:
         self._engine = engine
         self._tells_positions = engine.tells_positions
         self._identities = identities
-        self._limit_ms = bounds.statement_timeout_ms
-        self._bounds = port.Bounds(bounds.statement_timeout_ms, None, bounds.answer_bytes_max)
         self._streams = streams
 
     def json(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
@@ -58,7 +49,7 @@ class QueryRoutes:
         return self._answer(exchange, identity, read_json(_decode, body, QueryRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
-        await self._answer(exchange, identity, await read_long_query(body, self._limit_ms))
+        await self._answer(exchange, identity, await read_long_query(body, identity.allowance.statement.timeout_ms))
 
     def text(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "text/plain")
@@ -71,17 +62,18 @@ class QueryRoutes:
     async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
         accept = exchange.headers.get(b"accept")
         format = None if accept is None or accept == b"*/*" else choose_format(accept.decode("latin-1"))
-        if is_streamed(request.sql):
+        if request.export or is_streamed(request.sql):
             format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
         shape = SHAPES[request.row_mode, request.big_numbers]
         statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params, False, shape)
         target = identity.target
         if target is None or b"tuplegate-database" in exchange.headers:
             target = await self._identities.find_target(identity, exchange)
-        bounds = self._bounds
+        bounds = identity.allowance.bounds[find_kind(statement.keyword, is_streamed=format is not None)]
+        if request.export:
+            bounds = identity.allowance.bounds[check_export(statement)]
         if request.timeout_ms is not None or request.max_rows is not None:
-            timeout_ms = min(request.timeout_ms or self._limit_ms, self._limit_ms)
-            bounds = port.Bounds(timeout_ms, request.max_rows, bounds.bytes_max)
+            bounds = bounds.narrow(request.timeout_ms, request.max_rows)
         key = read_idempotency_key(exchange)
         snapshot = False
         headers = exchange.headers
@@ -118,7 +110,12 @@ class QueryRoutes:
                 tell_position(exchange, result.reached)
             elif self._tells_positions:
                 await tell_newest(exchange, self._engine)
-            exchange.respond(200, write_result(exchange, result))
+            if len(result.rows) <= LARGE_ANSWER:
+                exchange.respond(200, write_result(exchange, result))
+                return
+            parts = split_result(exchange, result)
+            with self._engine.hold_answer(target.database, len(result.rows)):
+                await exchange.respond_large(parts)
 
     async def _read_snapshot(self, exchange: Exchange, job: QueryJob) -> port.Result:
         """Read from a snapshot that is no older than what the client has seen."""
@@ -139,6 +136,14 @@ class QueryRoutes:
             return run_alone(self._engine, job.target, job.statement, job.bounds, keep)
 
         await run_once(self._engine, exchange, job.target, key, run, make)
+
+
+def check_export(statement: port.Statement) -> WorkKind:
+    """Let a statement only read, since it is to be exported. Raises malformed_request where it cannot be a query."""
+    if not is_exported(statement.keyword):
+        raise ServiceError("malformed_request", "an export is a query: a SELECT, TABLE, VALUES or WITH that only reads")
+    statement.only_reads = True
+    return WorkKind.EXPORT
 
 
 def choose_format(accept: str) -> StreamFormat | None:
@@ -170,19 +175,21 @@ def _quality(text: str) -> float:
 
 def write_result(exchange: Exchange, result: port.Result, more: bytes = b"") -> bytes:
     """Return the body of an answer; `more` are further fields, each behind a comma."""
+    return b"%b%b%b" % split_result(exchange, result, more)
+
+
+def split_result(exchange: Exchange, result: port.Result, more: bytes = b"") -> tuple[bytes, bytes, bytes]:
+    """Return the body in three parts, of which the rows are the second."""
     exchange.row_count = result.row_count
     extra = more
     if result.notices:
         extra += b',"notices":' + _encode(result.notices)
     if result.truncated:
         extra += b',"truncated":true,"hint":"Rows were cut. Start the statement with /*+ STREAM */ to get all of them."'
-    return b'{"success":true,"columns":%b,"types":%b,"rows":%b,"affected_rows":%d,%b%b}' % (
-        result.columns,
-        result.types,
+    return (
+        b'{"success":true,"columns":%b,"types":%b,"rows":' % (result.columns, result.types),
         result.rows,
-        result.affected_rows,
-        write_timings(exchange, result.exec_us),
-        extra,
+        b',"affected_rows":%d,%b%b}' % (result.affected_rows, write_timings(exchange, result.exec_us), extra),
     )
 
 

@@ -24,7 +24,7 @@ class ResetRoute:
         try:
             done = await self._lifecycle.reset(actor_of(identity, exchange), target.id)
         except EngineBusy as failure:
-            raise ServiceError("busy", str(failure)) from failure
+            raise ServiceError("busy", failure.told) from failure
         except NotInTime as failure:
             raise ServiceError("busy", "what a reset needs in the engine is locked; nothing was changed") from failure
         except EngineFailure as failure:

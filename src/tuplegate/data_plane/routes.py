@@ -15,12 +15,12 @@ from tuplegate.data_plane.interactive.routes import OpenBounds, OpenTransactionR
 from tuplegate.data_plane.neon.connection_string import translate_login
 from tuplegate.data_plane.neon.errors import AS_400, STATUS
 from tuplegate.data_plane.neon.routes import SqlRoutes
-from tuplegate.data_plane.query import QueryBounds, QueryRoutes
+from tuplegate.data_plane.query import QueryRoutes
 from tuplegate.data_plane.reset import ResetRoute
 from tuplegate.data_plane.storage_test import BYTES_MAX, StorageRoutes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.data_plane.tables import TableRoutes
-from tuplegate.data_plane.transaction import TransactionBounds, TransactionRoutes
+from tuplegate.data_plane.transaction import TransactionRoutes
 from tuplegate.data_plane.wire.routes import WireRoutes
 from tuplegate.data_plane.workloads import WORKLOADS
 from tuplegate.engine.port import Engine
@@ -105,23 +105,18 @@ def list_data_routes(
     wire: WireRoutes | None = None,
 ) -> RouteTable:
     """Return the table, in the order of the banner. Without `wire`, the engine's own protocol is not served."""
-    query_bounds = QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max)
-    transaction_bounds = TransactionBounds(
-        settings.transaction_timeout_ms, settings.transaction_statements_max, settings.answer_bytes_max
-    )
+    statements_max = settings.transaction_statements_max
     database = _list_database_routes(
         ResetRoute(identities, lifecycle),
-        TableRoutes(engine, identities, settings.statement_timeout_ms, settings.answer_bytes_max),
+        TableRoutes(engine, identities),
         CapabilityRoutes(engine, identities, settings),
         BenchRoutes(engine, identities),
         StorageRoutes(engine, identities),
     )
     ids = TransactionIds(secret, os.urandom)
-    transactions = TransactionRoutes(engine, identities, transaction_bounds, ids)
+    transactions = TransactionRoutes(engine, identities, statements_max, ids)
     open_bounds = OpenBounds(
-        settings.statement_timeout_ms,
-        settings.transaction_statements_max,
-        settings.answer_bytes_max,
+        statements_max,
         settings.open_idle_ms,
         settings.open_idle_ms_max,
         settings.open_life_ms,
@@ -129,11 +124,11 @@ def list_data_routes(
     )
     open_transactions = OpenTransactionRoutes(engine, identities, held, streams, open_bounds, ids, transactions)
     return {
-        **put_in_group("Queries", _list_query_routes(QueryRoutes(engine, identities, query_bounds, streams))),
+        **put_in_group("Queries", _list_query_routes(QueryRoutes(engine, identities, streams))),
         **put_in_group("Transactions", _list_transaction_routes(transactions, open_transactions)),
         **put_in_group(
             "Other protocols",
-            _list_other_routes(SqlRoutes(engine, identities, query_bounds, transaction_bounds, transactions)),
+            _list_other_routes(SqlRoutes(engine, identities, statements_max, settings.answer_bytes_max, transactions)),
         ),
         **put_in_group("The engine's own protocol", _list_wire_routes(wire)),
         **put_in_group("The database", database),

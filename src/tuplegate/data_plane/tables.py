@@ -9,16 +9,15 @@ from tuplegate.http.query_string import read_query
 
 
 class TableRoutes:
-    def __init__(self, engine: port.Engine, identities: IdentityCache, timeout_ms: int, answer_bytes_max: int) -> None:
+    def __init__(self, engine: port.Engine, identities: IdentityCache) -> None:
         self._engine = engine
         self._identities = identities
-        self._bounds = port.Bounds(timeout_ms, None, answer_bytes_max)
 
     async def list(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         target = await self._identities.find_target(identity, exchange)
         try:
-            tables = await self._engine.tables(target, self._bounds)
+            tables = await self._engine.tables(target, identity.allowance.statement)
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
         await tell_newest(exchange, self._engine)

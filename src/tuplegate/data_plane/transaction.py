@@ -2,8 +2,7 @@
 id."""
 
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +12,7 @@ from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
+from tuplegate.data_plane.large_answers import respond_whole
 from tuplegate.data_plane.long_requests import read_long_transaction, wrong_number_of_statements
 from tuplegate.data_plane.query import SHAPES
 from tuplegate.data_plane.timings import write_timings
@@ -25,19 +25,13 @@ from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import StatementItem, TransactionRequest
 from tuplegate.protocol.pieces import LARGE
 from tuplegate.protocol.statements import keyword_of_one
+from tuplegate.protocol.time_limits import WorkKind, find_kind
 
 _decode: Final = msgspec.json.Decoder(TransactionRequest).decode
 _encode: Final = msgspec.json.Encoder().encode
 _READ_ONLY: Final = TransactionId(IdKind.READ_ONLY)
 _ABORTED: Final = TransactionId(IdKind.ABORTED)
 _CHOSEN_ID: Final = re.compile(r"txn_[A-Za-z0-9_-]{8,120}")
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionBounds:
-    timeout_ms: int
-    statements_max: int
-    answer_bytes_max: int
 
 
 class _Job:
@@ -65,11 +59,11 @@ class _Job:
 
 class TransactionRoutes:
     def __init__(
-        self, engine: port.Engine, identities: IdentityCache, bounds: TransactionBounds, ids: TransactionIds
+        self, engine: port.Engine, identities: IdentityCache, statements_max: int, ids: TransactionIds
     ) -> None:
         self._engine = engine
         self._identities = identities
-        self._bounds = bounds
+        self._statements_max = statements_max
         self._ids = ids
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -82,15 +76,15 @@ class TransactionRoutes:
         return self._answer(exchange, identity, read_json(_decode, body, TransactionRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
-        bounds = self._bounds
-        await self._answer(
-            exchange, identity, await read_long_transaction(body, bounds.statements_max, bounds.timeout_ms)
-        )
+        limit_ms = identity.allowance.bounds[WorkKind.TRANSACTION].timeout_ms
+        await self._answer(exchange, identity, await read_long_transaction(body, self._statements_max, limit_ms))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = read_idempotency_key(exchange)
         target = await self._identities.find_target(identity, exchange)
-        job = self._make_job(exchange, target, request, await self._read_statements(request))
+        statements = await self._read_statements(request)
+        bounds = bound_transaction(identity, statements).narrow(request.timeout_ms, None)
+        job = _Job(target, statements, bounds, request.read_only, self._read_chosen_id(exchange, target))
         reads = wants_snapshot(exchange, identity, self._engine)
         if reads and (key is not None or not job.may_be_snapshot):
             reads = False
@@ -102,7 +96,8 @@ class TransactionRoutes:
                     tell_position(exchange, done.reached)
                 else:
                     await tell_newest(exchange, self._engine)
-                exchange.respond(200, write_committed(exchange, self._find_id(exchange, job, done), done))
+                body = write_committed(exchange, self._find_id(exchange, job, done), done)
+                await respond_whole(exchange, self._engine, target.database, body)
             else:
                 await run_once(
                     self._engine,
@@ -127,21 +122,8 @@ class TransactionRoutes:
         tell_server(exchange, on_replica=done.on_replica)
         return done
 
-    def _make_job(
-        self, exchange: Exchange, target: port.Target, request: TransactionRequest, statements: list[port.Statement]
-    ) -> _Job:
-        limit_ms = self._bounds.timeout_ms
-        timeout_ms = limit_ms if request.timeout_ms is None else min(request.timeout_ms, limit_ms)
-        return _Job(
-            target,
-            statements,
-            port.Bounds(timeout_ms, None, self._bounds.answer_bytes_max),
-            request.read_only,
-            self._read_chosen_id(exchange, target),
-        )
-
     async def _read_statements(self, request: TransactionRequest) -> list[port.Statement]:
-        count, most = len(request.statements), self._bounds.statements_max
+        count, most = len(request.statements), self._statements_max
         if not 1 <= count <= most:
             raise wrong_number_of_statements(most, str(count))
         shape = SHAPES[request.row_mode, request.big_numbers]
@@ -287,6 +269,12 @@ class TransactionRoutes:
         if id.kind is IdKind.LOST:
             return await self._engine.outcome_of_lost(target, port.Ticket(id.number, id.word, id.history), id.mark)
         return port.Outcome.COMMITTED if id.kind is IdKind.READ_ONLY else port.Outcome.ABORTED
+
+
+def bound_transaction(identity: Identity, statements: Sequence[port.Statement]) -> port.Bounds:
+    """Return the bounds of a transaction that asks for nothing. One that changes definitions has the time of those."""
+    changes = any(find_kind(statement.keyword) is WorkKind.DEFINITION for statement in statements)
+    return identity.allowance.bounds[WorkKind.DEFINITION if changes else WorkKind.TRANSACTION]
 
 
 def _find_failed(job: _Job, failure: port.EngineFailure) -> port.Statement | None:

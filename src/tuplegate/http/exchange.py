@@ -1,6 +1,6 @@
 """One request and its answer, as a handler sees them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -126,6 +126,18 @@ class Exchange:
             return
         head = b"%bcontent-length: %d\r\n\r\n" % (self._head(status, content_type, headers), len(body))
         self._write_whole(head, body)
+
+    async def respond_large(self, parts: Sequence[bytes]) -> None:
+        """Write an answer in JSON without a copy of its parts, and wait until the client has taken most of it."""
+        self._started = True
+        self.status = 200
+        size = sum(map(len, parts))
+        self.sent_bytes += size
+        self._note_unread_body()
+        self.outgoing.write(b"%bcontent-length: %d\r\n\r\n" % (self._head(200, b"application/json", ()), size))
+        for part in parts:
+            self.outgoing.write(part)
+        await self.outgoing.wait_until_taken()
 
     def _note_unread_body(self) -> None:
         """Close after the answer if the body has not arrived: nothing more will be read from this client."""

@@ -299,8 +299,8 @@ class Banner(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """`checks` names every check with `ok` or what is wrong. A `degraded` service can be read from, but takes no more
-    data. The alias reports no engine."""
+    """`checks` names every check with `ok` or `failing`; an operator's token is told what is wrong. A `degraded`
+    service works, but not in full. The alias reports no engine."""
 
     status: Literal["ok", "degraded", "failing"]
     version: str

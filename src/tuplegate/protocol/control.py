@@ -100,8 +100,11 @@ class OrganizationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class OrganizationChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`limits` are changed one by one; null leaves one to the tier and the settings again."""
+
     name: Name | msgspec.UnsetType = msgspec.UNSET
     tier: str | msgspec.UnsetType = msgspec.UNSET
+    limits: dict[str, int | None] | msgspec.UnsetType = msgspec.UNSET
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
@@ -161,11 +164,17 @@ class KeyRecord(msgspec.Struct, frozen=True):
     consistency: str
 
 
-class OrganizationRecord(msgspec.Struct, frozen=True):
+class OrganizationFields(msgspec.Struct, frozen=True):
     id: str
     name: str
     tier: str
     created_at: Moment
+
+
+class OrganizationRecord(OrganizationFields, frozen=True):
+    """`limits` are those that it has for itself, by the names of their settings."""
+
+    limits: dict[str, int]
 
 
 class UsageRecord(msgspec.Struct, frozen=True):
@@ -179,7 +188,8 @@ class UsageRecord(msgspec.Struct, frozen=True):
 
 class AuditRecord(msgspec.Struct, frozen=True):
     """`address` is where the request came from: of a proxy or the alias, if there is one in between. Null for what was
-    done on the machine itself."""
+    done on the machine itself. What the same key does again within an hour, as opening a session, is counted in one
+    entry: `count`, with the time of the last."""
 
     id: int
     at: Moment
@@ -189,6 +199,8 @@ class AuditRecord(msgspec.Struct, frozen=True):
     session: str | None
     address: str | None
     request_id: str
+    count: int
+    last_at: Moment | None
 
 
 class SessionOpened(msgspec.Struct):
@@ -297,13 +309,22 @@ class Rate(msgspec.Struct):
 
 
 class OrganizationLimits(msgspec.Struct):
-    """`database_bytes` is null if a database may have any size."""
+    """`database_bytes` is null if a database may have any size, `organization_bytes` if all together may."""
 
     rate: Rate
     database_bytes: int | None
+    organization_bytes: int | None
     databases: int
     statement_timeout_ms: int
+    statement_timeout_ms_max: int
+    stream_timeout_ms: int
+    stream_timeout_ms_max: int
+    export_timeout_ms: int
+    export_timeout_ms_max: int
+    definition_timeout_ms: int
+    definition_timeout_ms_max: int
     transaction_timeout_ms: int
+    transaction_timeout_ms_max: int
     transaction_statements: int
     body_bytes: int
     answer_bytes: int
@@ -326,6 +347,9 @@ class DatabaseName(msgspec.Struct, frozen=True):
     default: bool
 
 
-class OwnOrganization(OrganizationAnswer, frozen=True):
+class OwnOrganization(OrganizationFields, frozen=True):
+    """`limits` are those in force."""
+
+    success: Literal[True]
     databases: list[DatabaseName]
     limits: OrganizationLimits

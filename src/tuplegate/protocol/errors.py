@@ -42,6 +42,12 @@ ERRORS: dict[str, ErrorCode] = {
             False,
             "The engine does not keep organizations apart in full, and the operator has not accepted that.",
         ),
+        (
+            "organization_full",
+            409,
+            False,
+            "The databases of the organization take all the room they may; make some first.",
+        ),
         ("too_many_databases", 409, False, "The organization has as many databases as it may; delete one first."),
         ("delete_protected", 409, False, "The database is protected; take its protection away first."),
         ("transaction_id_used", 409, False, "The transaction id was used before; ask for its outcome."),

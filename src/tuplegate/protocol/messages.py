@@ -21,6 +21,7 @@ class QueryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_rows: RowCount | None = None
     row_mode: RowMode = "objects"
     big_numbers: BigNumbers = "number"
+    export: bool = False
 
 
 class QueryRequest(QueryOptions, frozen=True):

@@ -134,14 +134,18 @@ class AsyncClient(ClientBase):
         max_rows: int | None = None,
         convert: bool = True,
         consistency: Consistency | None = None,
+        export: bool = False,
     ) -> AsyncRowStream:
         """Return the rows of one statement as they arrive, in constant memory. Nothing is repeated once it has been
-        sent."""
-        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        sent.
+
+        An `export` only reads, and has a longer time limit; without `timeout_s`, the service's own for exports.
+        """
+        asked_s = timeout_s if export or timeout_s is not None else self.timeout_s
         headers = {**self._read_headers(self._transport.positions, consistency), "Accept": "application/x-ndjson"}
-        body = requests.write_query_body(sql, params, timeout_s, max_rows, convert)
+        body = requests.write_query_body(sql, params, asked_s, max_rows, convert, export=export)
         call = requests.Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
-        return AsyncRowStream(self._transport, call, timeout_s)
+        return AsyncRowStream(self._transport, call, self.timeout_s if timeout_s is None else timeout_s)
 
     @overload
     def transaction(

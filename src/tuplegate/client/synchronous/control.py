@@ -227,8 +227,17 @@ class Organizations(Collection):
         answer = self._plane.send("POST", "/v1/organizations", drop_none(name=name, tier=tier))
         return make_record(Organization, answer)
 
-    def update(self, id: str, *, name: str | None = None, tier: str | None = None) -> Organization:
-        answer = self._plane.send("PATCH", write_path("organizations", id), drop_none(name=name, tier=tier))
+    def update(
+        self,
+        id: str,
+        *,
+        name: str | None = None,
+        tier: str | None = None,
+        limits: Mapping[str, int | None] | None = None,
+    ) -> Organization:
+        """Change what is given. `limits` are changed one by one; None leaves one to the tier and the settings again."""
+        body = drop_none(name=name, tier=tier, limits=None if limits is None else dict(limits))
+        answer = self._plane.send("PATCH", write_path("organizations", id), body)
         return make_record(Organization, answer)
 
     def delete(self, id: str) -> None:

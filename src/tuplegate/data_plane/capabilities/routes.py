@@ -105,7 +105,10 @@ def _list_limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
     }
     return {
         **numbers,
-        "tiers": {tier.name: {"requests_per_minute": tier.requests} for tier in read_tiers(settings.tiers).values()},
+        "tiers": {
+            tier.name: {"requests_per_minute": tier.requests, "database_bytes": tier.bytes_max, **tier.limits}
+            for tier in read_tiers(settings.tiers).values()
+        },
         "bench_seconds_max": SECONDS_MAX,
         "bench_concurrency_max": CONCURRENCY_MAX,
         "storage_test_bytes_max": BYTES_MAX,

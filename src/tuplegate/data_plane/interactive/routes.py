@@ -44,6 +44,7 @@ from tuplegate.protocol.messages import (
 )
 from tuplegate.protocol.pieces import LARGE
 from tuplegate.protocol.statements import is_streamed, keyword_of_one
+from tuplegate.protocol.time_limits import WorkKind, find_kind
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode_begin: Final = msgspec.json.Decoder(BeginRequest).decode
@@ -65,9 +66,7 @@ class OpenTransactions:
 class OpenBounds:
     """`idle_ms` and `life_ms` are what a transaction gets that asks for nothing; it may ask for `…_max`."""
 
-    statement_timeout_ms: int
     statements_max: int
-    answer_bytes_max: int
     idle_ms: int
     idle_ms_max: int
     life_ms: int
@@ -104,8 +103,8 @@ class OpenTransactionRoutes:
         read: Callable[[bytes, int, int], Awaitable[_R]],
         run: Callable[[Exchange, Identity, _R], Awaitable[None]],
     ) -> None:
-        bounds = self._bounds
-        await run(exchange, identity, await read(exchange.body, bounds.statements_max, bounds.statement_timeout_ms))
+        limit_ms = identity.allowance.statement.timeout_ms
+        await run(exchange, identity, await read(exchange.body, self._bounds.statements_max, limit_ms))
 
     # -- begin --------------------------------------------------------------------------------------------------
 
@@ -127,7 +126,8 @@ class OpenTransactionRoutes:
             held.end_request(None)
             exchange.respond(201, _encode({"success": True, "transaction_id": id, **describe(held)}))
             return
-        answer = await self._see_through(held, None, self._run_first(exchange, held, first, lists))
+        bounds = _bound(held, identity.allowance.bounds[find_kind(first.keyword)])
+        answer = await self._see_through(held, None, self._run_first(exchange, held, first, lists, bounds))
         exchange.respond(answer.status, answer.body)
 
     async def _open(
@@ -139,7 +139,7 @@ class OpenTransactionRoutes:
         life_ms = min(request.timeout_ms or bounds.life_ms, bounds.life_ms_max)
         give_back = self._holdings.seats.take(identity.principal.organization)
         try:
-            wait_ms = min(bounds.statement_timeout_ms, life_ms)
+            wait_ms = min(identity.allowance.statement.timeout_ms, life_ms)
             transaction = await self._engine.begin(target, id, wait_ms, read_only=request.read_only)
         except port.EngineFailure as failure:
             give_back()
@@ -156,11 +156,11 @@ class OpenTransactionRoutes:
         return held
 
     async def _run_first(
-        self, exchange: Exchange, held: Held, first: port.Statement, lists: ParamsList | None
+        self, exchange: Exchange, held: Held, first: port.Statement, lists: ParamsList | None, bounds: port.Bounds
     ) -> Answer:
         """Run the first statement. Where it fails there is nothing to go on with, so the transaction ends."""
         try:
-            result = await _query(held, first, lists, self._bound(held, None, None))
+            result = await _query(held, first, lists, bounds)
         except port.EngineFailure as failure:
             if held.transaction.over is None:
                 await held.transaction.roll_back()
@@ -199,12 +199,15 @@ class OpenTransactionRoutes:
         shape = SHAPES[request.row_mode, request.big_numbers]
         statement = port.Statement(request.sql, keyword, request.params, False, shape)
         _check_lists(statement, request.params_list, self._bounds.statements_max)
+        if request.export:
+            raise ServiceError("malformed_request", "a statement of an open transaction cannot be an export")
         if request.params_list is not None and (format is not None or request.max_rows is not None):
             raise ServiceError("malformed_request", "with `params_list` there is neither a stream nor `max_rows`")
         held = await self._take(exchange, identity, request.sequence)
         if held is None:
             return
-        bounds = self._bound(held, request.timeout_ms, request.max_rows)
+        kind = find_kind(keyword, is_streamed=format is not None)
+        bounds = _bound(held, identity.allowance.bounds[kind].narrow(request.timeout_ms, request.max_rows))
         if format is not None:
             await self._stream(exchange, format, held, statement, held.transaction.stream(statement, bounds))
             return
@@ -222,10 +225,6 @@ class OpenTransactionRoutes:
             replay(exchange, repeated)
             return None
         return held
-
-    def _bound(self, held: Held, timeout_ms: int | None, max_rows: int | None) -> port.Bounds:
-        limit_ms = min(self._bounds.statement_timeout_ms, int(held.left_s * 1000) + 1)
-        return port.Bounds(min(timeout_ms or limit_ms, limit_ms), max_rows, self._bounds.answer_bytes_max)
 
     async def _run(
         self, exchange: Exchange, held: Held, statement: port.Statement, lists: ParamsList | None, bounds: port.Bounds
@@ -313,7 +312,9 @@ class OpenTransactionRoutes:
         held = await self._take(exchange, identity, request.sequence, commits=True)
         if held is None:
             return
-        work = self._run_commit(exchange, held, last, self._bound(held, request.timeout_ms, None))
+        kind = WorkKind.STATEMENT if last is None else find_kind(last.keyword)
+        bounds = _bound(held, identity.allowance.bounds[kind].narrow(request.timeout_ms, None))
+        work = self._run_commit(exchange, held, last, bounds)
         # What was decided is carried out, whether anybody waits for it or not.
         answer = await self._see_through(held, request.sequence or 1, work)
         exchange.respond(answer.status, answer.body)
@@ -380,6 +381,12 @@ def _read_statement(item: str | StatementItem, request: BeginRequest | CommitReq
     sql, params = (item.sql, item.params) if isinstance(item, StatementItem) else (item, None)
     shape = SHAPES[request.row_mode, request.big_numbers]
     return port.Statement(sql, keyword_of_one(sql, savepoints=True), params, False, shape)
+
+
+def _bound(held: Held, bounds: port.Bounds) -> port.Bounds:
+    """Let a statement take no longer than its transaction may yet stay open."""
+    left_ms = int(held.left_s * 1000) + 1
+    return bounds if bounds.timeout_ms <= left_ms else port.Bounds(left_ms, bounds.rows_max, bounds.bytes_max)
 
 
 def _check_lists(statement: port.Statement, lists: ParamsList | None, most: int) -> None:

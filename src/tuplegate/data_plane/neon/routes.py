@@ -13,12 +13,12 @@ from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_alone, run_once
+from tuplegate.data_plane.large_answers import respond_whole
 from tuplegate.data_plane.long_requests import read_long_sql, wrong_number_of_statements
 from tuplegate.data_plane.neon.connection_string import find_options
 from tuplegate.data_plane.neon.options import SqlOptions
-from tuplegate.data_plane.query import QueryBounds
 from tuplegate.data_plane.timings import note_engine_time
-from tuplegate.data_plane.transaction import TransactionBounds, TransactionRoutes
+from tuplegate.data_plane.transaction import TransactionRoutes, bound_transaction
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
@@ -28,6 +28,7 @@ from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.neon import SqlRequest
 from tuplegate.protocol.pieces import LARGE
 from tuplegate.protocol.statements import keyword_of_one
+from tuplegate.protocol.time_limits import WorkKind, find_kind
 
 _decode: Final = msgspec.json.Decoder(SqlRequest).decode
 
@@ -44,16 +45,15 @@ class SqlRoutes:
         self,
         engine: port.Engine,
         identities: IdentityCache,
-        query_bounds: QueryBounds,
-        transaction_bounds: TransactionBounds,
+        statements_max: int,
+        answer_bytes_max: int,
         transactions: TransactionRoutes,
     ) -> None:
         self._engine = engine
         self._tells_positions = engine.tells_positions
         self._identities = identities
-        self._bounds = port.Bounds(query_bounds.statement_timeout_ms, None, query_bounds.answer_bytes_max)
-        self._batch_bounds = port.Bounds(transaction_bounds.timeout_ms, None, transaction_bounds.answer_bytes_max)
-        self._statements_max = transaction_bounds.statements_max
+        self._statements_max = statements_max
+        self._answer_bytes_max = answer_bytes_max
         self._transactions = transactions
 
     def run(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
@@ -65,7 +65,8 @@ class SqlRoutes:
         return self._answer(exchange, identity, read_json(_decode, body, SqlRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
-        request = await read_long_sql(body, self._statements_max, self._batch_bounds.timeout_ms)
+        limit_ms = identity.allowance.bounds[WorkKind.TRANSACTION].timeout_ms
+        request = await read_long_sql(body, self._statements_max, limit_ms)
         await self._answer(exchange, identity, request)
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: SqlRequest) -> None:
@@ -80,21 +81,24 @@ class SqlRoutes:
                 snapshot = False
                 tell_server(exchange, on_replica=False)
         if request.queries is not None:
-            await self._answer_batch(exchange, target, request, options, key, snapshot=snapshot)
+            statements = await self._read_statements(request, options)
+            bounds = bound_transaction(identity, statements)
+            await self._answer_batch(exchange, target, statements, bounds, options, key, snapshot=snapshot)
             return
         if request.query is None:
             raise _lacks_query()
         statement = _read_statement(request.query, request.params, request.array_mode, options)
+        bounds = identity.allowance.bounds[find_kind(statement.keyword)]
         try:
             if key is not None:
-                await self._run_once(exchange, key, target, [statement], self._bounds, is_batch=False)
+                await self._run_once(exchange, key, target, [statement], bounds, is_batch=False)
                 return
             if snapshot:
                 position = read_position(exchange)
-                result = await self._engine.snapshots.query(target, statement, self._bounds, position)
+                result = await self._engine.snapshots.query(target, statement, bounds, position)
                 tell_server(exchange, on_replica=result.on_replica)
             else:
-                result = await self._engine.query(target, statement, self._bounds)
+                result = await self._engine.query(target, statement, bounds)
         except port.EngineFailure as failure:
             if snapshot:
                 tell_server(exchange, on_replica=failure.on_replica)
@@ -106,21 +110,21 @@ class SqlRoutes:
         if exchange.traced:
             note_engine_time(exchange, result.exec_us)
         exchange.row_count = result.row_count
-        exchange.respond(200, self._write_result(result, statement))
+        await respond_whole(exchange, self._engine, target.database, self._write_result(result, statement))
 
     async def _answer_batch(
         self,
         exchange: Exchange,
         target: port.Target,
-        request: SqlRequest,
+        statements: list[port.Statement],
+        bounds: port.Bounds,
         options: SqlOptions,
         key: str | None,
         *,
         snapshot: bool,
     ) -> None:
         """Run several statements as one transaction."""
-        statements = await self._read_statements(request, options)
-        bounds, read_only = self._batch_bounds, options.is_read_only
+        read_only = options.is_read_only
         if snapshot and not (read_only or not target.may_write):
             snapshot = False
             tell_server(exchange, on_replica=False)
@@ -146,7 +150,7 @@ class SqlRoutes:
         else:
             await tell_newest(exchange, self._engine)
         exchange.extra_headers += options.echo(on_replica=done.on_replica)
-        exchange.respond(200, self._write_batch(exchange, done, statements))
+        await respond_whole(exchange, self._engine, target.database, self._write_batch(exchange, done, statements))
 
     async def _run_once(
         self,
@@ -242,7 +246,7 @@ class SqlRoutes:
         outcome = "what the request wrote, if anything, is applied" if applied else "nothing was applied"
         return ServiceError(
             "sql_error",
-            f"{why or f'the rows take more than {self._bounds.bytes_max:,} bytes, the limit of an answer'}; {outcome}",
+            f"{why or f'the rows take more than {self._answer_bytes_max:,} bytes, the limit of an answer'}; {outcome}",
             sqlstate="54000",
             hint="Ask for fewer rows at a time, with LIMIT, or stream them with POST /v1/query.",
         )

@@ -25,8 +25,8 @@ def to_wire_error(failure: ServiceError | port.EngineFailure) -> WireError:
         case port.StatementFailed():
             return WireError(failure.sqlstate or "XX000", failure.message, failure.hint, failure.detail)
         case port.EngineBusy():
-            return WireError("53300", str(failure))
+            return WireError("53300", failure.told)
         case port.NotSupported():
-            return WireError("0A000", str(failure))
+            return WireError("0A000", failure.told)
         case _:
-            return WireError("57P03", str(failure))
+            return WireError("57P03", failure.told)

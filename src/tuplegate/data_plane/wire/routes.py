@@ -1,7 +1,6 @@
 """`GET /v2`: opens the WebSocket, answers the start-up, checks the key, and joins the client to the engine."""
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -30,12 +29,6 @@ _STARTUP_S: Final = 10.0
 _STOPPING: Final = "the service is stopping"
 
 
-@dataclass(frozen=True, slots=True)
-class WireBounds:
-    statement_timeout_ms: int
-    message_bytes_max: int
-
-
 class WireRoutes:
     """`handover` leads to the other workers of this machine: a request to cancel can come to any. `pages` may open
     connections from browsers."""
@@ -47,7 +40,7 @@ class WireRoutes:
         sessions: WireSessions,
         handover: Handover,
         journal: Journal,
-        bounds: WireBounds,
+        message_bytes_max: int,
         pages: PageOrigins,
     ) -> None:
         self._engine = engine
@@ -55,9 +48,9 @@ class WireRoutes:
         self._sessions = sessions
         self._handover = handover
         self._journal = journal
-        self._bounds = bounds
+        self._bytes_max = message_bytes_max
         self._pages = pages
-        self._websocket_bounds = WebSocketBounds(bounds.message_bytes_max, bounds.message_bytes_max)
+        self._websocket_bounds = WebSocketBounds(message_bytes_max, message_bytes_max)
 
     async def open(self, exchange: Exchange) -> None:
         """Answer with 101; or cancel something, where another worker asks for that."""
@@ -91,18 +84,21 @@ class WireRoutes:
             if isinstance(first, CancelRequest):
                 await self._cancel(first)
                 return
-            wishes = read_wishes(first.parameters, self._bounds.statement_timeout_ms)
             token = await reader.ask_password(first)
-            identity, target, usage = await self._admit(websocket, token, wishes.database)
+            identity, target, usage = await self._admit(websocket, token, first.parameters.get("database") or None)
+            bounds = identity.allowance.statement
+            assert bounds.limit is not None, "a client's work has a limit"
+            wishes = read_wishes(first.parameters, bounds.limit.most_ms)
+            bounds = bounds.narrow(wishes.timeout_ms, None)
             give_back = self._sessions.take_seat(identity.principal.organization)
             try:
-                opening = self._engine.wire(
-                    target, wishes.settings, wishes.application, self._bounds.statement_timeout_ms
-                )
+                opening = self._engine.wire(target, wishes.settings, wishes.application, bounds)
                 async with opening as link:
                     limit.reschedule(None)
-                    counts, bytes_max = self._sessions.counts, self._bounds.message_bytes_max
-                    connection = WireConnection(websocket, link, identity, target, usage, token, counts, bytes_max)
+                    counts, bytes_max = self._sessions.counts, self._bytes_max
+                    connection = WireConnection(
+                        websocket, link, bounds, identity, target, usage, token, counts, bytes_max
+                    )
                     await self._run(request_id, websocket, connection, link, first, reader.take_rest())
             finally:
                 give_back()

@@ -60,6 +60,7 @@ from tuplegate.data_plane.wire.texts import Judged, check_reads, judge_text
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts
 from tuplegate.http.websocket import WebSocketConnection
+from tuplegate.protocol.time_limits import WorkKind
 
 _REFUSED: Final = b"tuplegate_refused_"
 _REFUSED_DIGITS: Final = 32
@@ -86,12 +87,14 @@ _AFTER_SYNC: Final = "a statement that ends a transaction was prepared behind a 
 
 # size: both directions share what is known of the connection.
 class WireConnection:
-    """A client whose key was accepted, joined to a connection of the engine. `token` is what it came with."""
+    """A client whose key was accepted, joined to a connection of the engine. `token` is what it came with, `bounds` are
+    those of a statement."""
 
     def __init__(
         self,
         websocket: WebSocketConnection,
         link: port.WireSession,
+        bounds: port.Bounds,
         identity: Identity,
         target: port.Target,
         usage: Counts,
@@ -101,6 +104,7 @@ class WireConnection:
     ) -> None:
         self._websocket = websocket
         self._link = link
+        self._bounds = {**identity.allowance.bounds, WorkKind.STATEMENT: bounds}
         self._admission = WireAdmission(link, identity, usage, counts)
         self.target = target
         self.token = token
@@ -435,6 +439,7 @@ class WireConnection:
         if not self.target.may_write:
             check_reads(text, judged)
         self._judge_listening(judged)
+        self._link.bound(self._bounds[judged.kind])
         if judged.is_lazy and self.target.may_write:
             self._closing = _CLOSING_LAZY
         return judged

@@ -57,11 +57,11 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The database by its name, and the settings that the session starts with."""
+    """The settings that the session starts with, and the time that a statement is to have."""
 
-    database: str | None
     application: str
     settings: dict[str, str]
+    timeout_ms: int | None
 
 
 def check_length(length: int, least: int, most: int, what: str) -> int:
@@ -101,7 +101,8 @@ def _read_parameters(body: bytes) -> dict[str, str]:
 
 
 def read_wishes(parameters: Mapping[str, str], timeout_ms: int) -> Wishes:
-    """Read what the client wants. Raises for a parameter that it may not set. `user` says nothing: the key does."""
+    """Read what the client wants. Raises for a parameter that it may not set. `user` says nothing: the key does.
+    `timeout_ms` is the most that a statement may have."""
     settings: dict[str, str] = {}
     for name, value in parameters.items():
         match name:
@@ -112,11 +113,11 @@ def read_wishes(parameters: Mapping[str, str], timeout_ms: int) -> Wishes:
                     raise WireError("0A000", "replication cannot be asked for here", hint="Connect without it.")
             case "options":
                 for option, given in _read_options(value):
-                    _add_setting(settings, option, given, timeout_ms)
+                    _add_setting(settings, option, given)
             case _:
-                _add_setting(settings, name, value, timeout_ms)
+                _add_setting(settings, name, value)
     application = settings.pop("application_name", "")
-    return Wishes(parameters.get("database") or None, application, settings)
+    return Wishes(application, settings, _read_timeout(settings.get("statement_timeout"), timeout_ms))
 
 
 def _read_options(text: str) -> list[tuple[str, str]]:
@@ -138,7 +139,7 @@ def _read_options(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def _add_setting(settings: dict[str, str], name: str, value: str, timeout_ms: int) -> None:
+def _add_setting(settings: dict[str, str], name: str, value: str) -> None:
     known = _SETTINGS.get(name.lower())
     if known is None:
         raise WireError(
@@ -148,16 +149,17 @@ def _add_setting(settings: dict[str, str], name: str, value: str, timeout_ms: in
         )
     if len(value) > _VALUE_MAX:
         raise WireError("22023", f"the value of {known} is longer than {_VALUE_MAX} characters")
-    if known == "statement_timeout":
-        _check_timeout(value, timeout_ms)
     settings[known] = value
 
 
-def _check_timeout(value: str, timeout_ms: int) -> None:
+def _read_timeout(value: str | None, timeout_ms: int) -> int | None:
+    if value is None:
+        return None
     found = _TIME.fullmatch(value)
-    if found is None or not 0 < int(found[1]) * _UNITS[found[2]] <= timeout_ms:
+    if found is None or not 0 < (asked := int(found[1]) * _UNITS[found[2]]) <= timeout_ms:
         raise WireError(
             "22023",
             f"statement_timeout cannot be {value[:100]!r} here: a statement has {timeout_ms} ms at most",
             hint=f"Leave it out, or give a number of milliseconds from 1 to {timeout_ms}.",
         )
+    return asked

@@ -17,6 +17,7 @@ from typing import Final
 from tuplegate.data_plane.wire.messages import WireError
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.statements import check_comments, first_keyword, skip_blank
+from tuplegate.protocol.time_limits import WorkKind, find_kind
 
 _CODE: Final = frozenset({"do", "call"})
 """First words of what can begin any number of transactions, if it is alone and its code wants to."""
@@ -68,7 +69,7 @@ class Judged:
     statement and nothing else. `only_ends`: that statement ends a transaction. `ends`: the first one does. `may_end`:
     some statement can. `is_inert`: it leaves nothing behind. `takes_more`: another statement can be put behind it.
     `listens`: it can have LISTEN. `copies`: so often it can have COPY … FROM STDIN. `is_lazy`: it can let commits not
-    wait."""
+    wait. `kind` is that of its first statement."""
 
     begins: int
     is_code: bool
@@ -83,6 +84,7 @@ class Judged:
     listens: bool
     copies: int
     is_lazy: bool
+    kind: WorkKind
 
     @property
     def has_no_bound(self) -> bool:
@@ -124,6 +126,7 @@ def judge_text(text: bytes) -> Judged:
         listens=b"listen" in lowered and _LISTENS.search(lowered) is not None,
         copies=_count_copies(lowered, is_one=is_one_copy),
         is_lazy=b"synchronous_commit" in lowered,
+        kind=find_kind(keyword),
     )
 
 

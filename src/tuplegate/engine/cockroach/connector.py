@@ -133,7 +133,7 @@ class ServiceSession:
             connection.flush()
             results = await answer
         except ConnectionLost as exc:
-            raise EngineLost(f"the connection to the engine was lost: {exc}") from exc
+            raise EngineLost("the connection to the engine was lost", exc) from exc
         finally:
             late.cancel()
         try:
@@ -152,7 +152,7 @@ class ServiceSession:
                 try:
                     self._connection = await self._connector.connect(self._database)
                 except ConnectionLost as exc:
-                    raise EngineUnavailable(f"no connection to the engine: {exc}") from exc
+                    raise EngineUnavailable("no connection to the engine", exc) from exc
             return self._connection
 
     async def __aenter__(self) -> "ServiceSession":
@@ -173,7 +173,7 @@ def _is_reading(sql: str) -> bool:
 def _explain(failure: StatementFailed, index: int, count: int) -> EngineFailure:
     """Return the failure with the index of its statement, or what else it means."""
     if failure.sqlstate == AMBIGUOUS or is_node_failure(failure):
-        return EngineLost(f"the engine does not know what became of it: {failure.message}")
+        return EngineLost("the engine does not know what became of it", failure.message)
     if failure.sqlstate in (_LOCKED, CANCELLED):
         return NotInTime(failure.message, sqlstate=failure.sqlstate)
     failure.statement = index if 0 <= index < count else None

@@ -2,7 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from functools import partial
 from typing import Final
 
@@ -224,6 +230,9 @@ class CockroachEngine:
         async with self._open_session(target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
 
+    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
+        return self._pools.stocks.hold_answer(database, size)
+
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
         return self._open_session(target, port.Bounds(timeout_ms, None, 0))
 
@@ -239,7 +248,7 @@ class CockroachEngine:
                 running.discard(session)
 
     def wire(
-        self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
+        self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
     ) -> AbstractAsyncContextManager[port.WireSession]:
         raise port.NotSupported(
             "this engine cannot be spoken to in its own protocol through the service: use POST /v1/query and POST"

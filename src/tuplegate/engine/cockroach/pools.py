@@ -47,6 +47,10 @@ class Pools:
         self._states: dict[str, DatabaseState] = {}
         self._paused: frozenset[str] = frozenset()
 
+    @property
+    def stocks(self) -> Stocks:
+        return self._server.stocks
+
     def find_pool(self, target: port.Target) -> Pool:
         key = target.database, target.login
         return self._pools.get(key) or self._new(target)

@@ -232,7 +232,8 @@ class RowCollector:
             return None
         if self._kept is not None:
             self._kept.keep(encoder, self._known)
-        rows = b"[%b]" % b",".join(self._parts)
+        rows = _join_rows(self._parts)
+        self._parts = []
         # The command tag is in the last chunk, or behind it where that one was full.
         tag = last.command_status
         counted = count_affected_rows(last) if tag else self._counted
@@ -241,6 +242,15 @@ class RowCollector:
         if self.unreadable:
             result.notices.append(UNREADABLE)
         return result
+
+
+def _join_rows(parts: list[bytes | memoryview]) -> bytes:
+    """Return one JSON array. It is copied once: rows may be tens of megabytes."""
+    if len(parts) < 2:
+        return b"[%b]" % b"".join(parts)
+    parts[0] = b"[" + parts[0]
+    parts[-1] = bytes(parts[-1]) + b"]"
+    return b",".join(parts)
 
 
 async def find_encoder(encoders: EncoderCache, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:

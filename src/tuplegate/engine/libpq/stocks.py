@@ -1,11 +1,13 @@
-"""Bounds the rows that came from the engine and are in no answer yet, over all connections.
+"""Bounds the rows that came from the engine and were not taken by a client yet, over all connections.
 
 A connection holds a little as it likes. One that holds more is read on only while there is room: among all, and in its
-database's share. The one that has held much for the longest is always read on, so that it comes to its end and makes
-room for the others.
+database's share. Answers that wait to be taken count, too: so the rows of the next answer are not fetched before. The
+connection that has held much for the longest is read on in any case, so that it comes to its end and makes room for
+the others; but not while answers of its database wait, or too many of all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 LITTLE = 2**20
 """Bytes that any connection may hold."""
@@ -23,6 +25,8 @@ class Stocks:
         self._large: dict[Stock, None] = {}
         """Those that hold more than a little, in the order in which they came to it."""
         self._waiting: dict[Stock, None] = {}
+        self._answers: dict[str, int] = {}
+        """Bytes of answers that wait to be taken, by database."""
 
     def open(self, database: str, on_room: Callable[[], None]) -> "Stock":
         return Stock(self, database, on_room)
@@ -30,20 +34,39 @@ class Stocks:
     def count(self, stock: "Stock", size: int) -> None:
         more = size - stock.size
         stock.size = size
-        self.used += more
-        self._of_database[stock.database] = self._of_database.get(stock.database, 0) + more
         if size:
             self._large.setdefault(stock)
         else:
             self._large.pop(stock, None)
             self._waiting.pop(stock, None)
-            if not self._of_database[stock.database]:
-                del self._of_database[stock.database]
+        self._add(stock.database, more)
+
+    @contextmanager
+    def hold_answer(self, database: str, size: int) -> Iterator[None]:
+        """Count an answer that waits to be taken, until the block is left."""
+        self._answers[database] = self._answers.get(database, 0) + size
+        self._add(database, size)
+        try:
+            yield
+        finally:
+            self._answers[database] -= size
+            if not self._answers[database]:
+                del self._answers[database]
+            self._add(database, -size)
+
+    def _add(self, database: str, more: int) -> None:
+        self.used += more
+        of_database = self._of_database.get(database, 0) + more
+        if of_database:
+            self._of_database[database] = of_database
+        else:
+            self._of_database.pop(database, None)
         if more < 0:
             self._go_on()
 
     def has_room(self, stock: "Stock") -> bool:
-        if next(iter(self._large), stock) is stock:
+        is_first = next(iter(self._large), stock) is stock
+        if is_first and stock.database not in self._answers and sum(self._answers.values()) <= self._bytes_max:
             return True
         return self.used <= self._bytes_max and self._of_database[stock.database] <= self._share
 

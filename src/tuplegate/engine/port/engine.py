@@ -1,7 +1,7 @@
 """The port itself: an engine as the planes use it."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from enum import StrEnum
 from typing import Protocol
 
@@ -145,16 +145,20 @@ class Engine(Protocol):
     async def tables(self, target: Target, bounds: Bounds) -> Tables:
         """Return the relations that the target's role may see."""
 
+    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
+        """Count an answer of this size against the memory for rows until the block is left: its client takes it."""
+
     def session(self, target: Target, timeout_ms: int) -> AbstractAsyncContextManager[EngineSession]:
         """Open a connection of the target's role. Leaving the block closes it and rolls back what is not committed."""
 
     def wire(
-        self, target: Target, settings: dict[str, str], application: str, timeout_ms: int
+        self, target: Target, settings: dict[str, str], application: str, bounds: Bounds
     ) -> AbstractAsyncContextManager[WireSession]:
         """Open a connection over which a client speaks to the engine itself; leaving the block ends it.
 
-        `settings` are the client's own, `application` the name that it gives itself. Raises StatementFailed where the
-        engine refuses them, EngineBusy where there are as many as may be, and NotSupported.
+        `settings` are the client's own, `application` the name that it gives itself; statements have these bounds until
+        they get others. Raises StatementFailed where the engine refuses the settings, EngineBusy where there are as
+        many connections as may be, and NotSupported.
         """
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:

@@ -1,14 +1,20 @@
 """Everything that an engine raises. No exception names a driver."""
 
 from tuplegate.engine.port.transactions import Ticket
+from tuplegate.engine.port.work import Bounds
 from tuplegate.protocol.answers import Notice
 from tuplegate.protocol.errors import EngineFields
 
 
 class EngineFailure(Exception):
-    """Base of everything an engine raises. `on_replica`: it is a replica's."""
+    """Base of everything an engine raises. `on_replica`: it is a replica's. Its text is for the log."""
 
     on_replica = False
+
+    @property
+    def told(self) -> str:
+        """Return what a client may read of it: no address, no role, no words of a library."""
+        return str(self)
 
 
 class StatementFailed(EngineFailure):
@@ -66,6 +72,16 @@ class Conflict(StatementFailed):
 class TimedOut(StatementFailed):
     """The deadline passed; the statement was cancelled and is not applied."""
 
+    def __init__(self, bounds: Bounds) -> None:
+        """Say which of the limits it was, and how to change that."""
+        timeout_ms, limit = bounds.timeout_ms, bounds.limit
+        named = "its time limit" if limit is None else limit.describe(timeout_ms)
+        super().__init__(
+            f"the statement was cancelled after {timeout_ms} ms, {named}",
+            sqlstate="57014",
+            hint=None if limit is None else limit.suggest(timeout_ms),
+        )
+
 
 class Stopped(StatementFailed):
     """The service stops; the statement was cancelled and is not applied."""
@@ -84,7 +100,18 @@ class CopyRefused(EngineFailure):
 
 
 class EngineUnavailable(EngineFailure):
-    """No connection could be had, or it was lost before anything could have been applied."""
+    """No connection could be had, or it was lost before anything could have been applied.
+
+    `message` is what a client is told; `cause`, in the words of a library or of another engine, is only for the log.
+    """
+
+    def __init__(self, message: str, cause: object = "") -> None:
+        super().__init__(f"{message}: {cause}" if str(cause) else message)
+        self.message = message
+
+    @property
+    def told(self) -> str:
+        return self.message
 
 
 class EngineLost(EngineUnavailable):

@@ -1,6 +1,7 @@
 """Reports of an engine about itself: its health, weaknesses, durability, load and counts."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
@@ -18,9 +19,15 @@ class Weakness(msgspec.Struct, frozen=True):
     remedy: str
 
 
+FAILING: Final = "failing"
+
+
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """The engine's kind and version, and whether it answers. With `warnings` it works, but not in full."""
+    """The engine's kind and version, and whether it answers. With `warnings` it works, but not in full.
+
+    Both map a check to "ok", or to what is wrong, in words that may name a host.
+    """
 
     kind: str
     version: str
@@ -32,6 +39,18 @@ class EngineHealth:
     @property
     def ok(self) -> bool:
         return all(state == "ok" for state in self.checks.values())
+
+    def list_checks(self, *, in_full: bool) -> dict[str, str]:
+        """Return all checks. Unless told to list them in full, only say which ones fail: of several engines, that one
+        of them does."""
+        listed = self.checks | self.warnings
+        if in_full:
+            return listed
+        short: dict[str, str] = {}
+        for name, state in listed.items():
+            public = "engines" if name.startswith("engine ") else name
+            short[public] = "ok" if state == "ok" and short.get(public, "ok") == "ok" else FAILING
+        return short
 
 
 class Durability(msgspec.Struct, frozen=True):

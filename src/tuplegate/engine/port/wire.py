@@ -4,6 +4,7 @@ from enum import Enum
 from typing import Protocol
 
 from tuplegate.engine.port.failures import StatementFailed
+from tuplegate.engine.port.work import Bounds
 
 
 class WireState(Enum):
@@ -38,6 +39,9 @@ class WireSession(Protocol):
         Raises StatementFailed, EngineBusy or EngineUnavailable where it may not run: a transaction that is open must
         fail, then.
         """
+
+    def bound(self, bounds: Bounds) -> None:
+        """Give what is sent from now on these bounds. While something runs, the longer time of both holds."""
 
     def count_begun(self, begins: int) -> None:
         """Note that so many transactions may begin beside those of the client's statements."""

@@ -10,6 +10,7 @@ import msgspec
 
 from tuplegate.engine.port.shapes import Shape
 from tuplegate.protocol.answers import Notice
+from tuplegate.protocol.time_limits import TimeLimit
 
 _PLAIN: Final = Shape()
 
@@ -52,7 +53,7 @@ class Statement:
     """One statement. `keyword` is its first word in lower case; `params` are JSON texts.
 
     Where it `is_untyped`, its parameters are written without a look at the placeholders: a string as it is, an array as
-    one of the engine's, and anything else as its JSON text.
+    one of the engine's, and anything else as its JSON text. One that `only_reads` may not write, whoever sends it.
     """
 
     def __init__(
@@ -68,15 +69,25 @@ class Statement:
         self.params = params
         self.is_untyped = is_untyped
         self.shape = shape
+        self.only_reads = False
 
 
 class Bounds:
-    """The limits of one statement. Rows and bytes beyond their limit are cut off, never refused."""
+    """The limits of one statement. Rows and bytes beyond their limit are cut off, never refused.
 
-    def __init__(self, timeout_ms: int, rows_max: int | None, bytes_max: int) -> None:
+    `limit` is the one that `timeout_ms` comes from; None where it is no client's.
+    """
+
+    def __init__(self, timeout_ms: int, rows_max: int | None, bytes_max: int, limit: TimeLimit | None = None) -> None:
         self.timeout_ms = timeout_ms
         self.rows_max = rows_max
         self.bytes_max = bytes_max
+        self.limit = limit
+
+    def narrow(self, asked_ms: int | None, rows_max: int | None) -> "Bounds":
+        """Return the bounds of a request that asks for this time and these rows."""
+        assert self.limit is not None, "a client's work has a limit"
+        return Bounds(self.limit.choose(asked_ms), rows_max, self.bytes_max, self.limit)
 
 
 class Result:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from math import inf
 
@@ -264,6 +264,9 @@ class PostgresEngine:
         async with self._open_watched(borrow_session, target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
 
+    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
+        return self._pools.stocks.hold_answer(database, size)
+
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
         return self._open_watched(open_session, target, port.Bounds(timeout_ms, None, 0))
 
@@ -284,9 +287,9 @@ class PostgresEngine:
                 del self._running.runs[session]
 
     def wire(
-        self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
+        self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
     ) -> AbstractAsyncContextManager[port.WireSession]:
-        return self._wires.open(target, settings, application, timeout_ms)
+        return self._wires.open(target, settings, application, bounds)
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._scratch.schema(database)

@@ -11,7 +11,7 @@ It is tried again and again, and used when it is there. Locks that belong to no 
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -49,7 +49,7 @@ class _Place:
     @property
     def up(self) -> port.OpenEngine:
         if self.engine is None:
-            raise port.EngineUnavailable(self.reason)
+            raise port.EngineUnavailable("the engine of the database is not there just now", self.reason)
         return self.engine
 
     def explain(self, failure: port.EngineFailure) -> port.EngineFailure:
@@ -314,15 +314,18 @@ class SeveralEngines:
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         return await self._ask(target.database, lambda engine, name: engine.tables(_rename(target, name), bounds))
 
+    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
+        return self._first.up.hold_answer(database, size)  # all engines share the memory
+
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
         return self._enter(target.database, lambda engine, name: engine.session(_rename(target, name), timeout_ms))
 
     def wire(
-        self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
+        self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
     ) -> AbstractAsyncContextManager[port.WireSession]:
         return self._enter(
             target.database,
-            lambda engine, name: engine.wire(_rename(target, name), settings, application, timeout_ms),
+            lambda engine, name: engine.wire(_rename(target, name), settings, application, bounds),
         )
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:

@@ -8,7 +8,9 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
+
+import structlog
 
 from tuplegate.direct_future import Wakeup
 from tuplegate.http.body import IncomingBody
@@ -20,6 +22,9 @@ from tuplegate.protocol.errors import ServiceError
 _HELD_MAX = 64 * 1024
 _CONNECT_TIMEOUT_S = 5.0
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+
+
+_log: Final = structlog.get_logger()
 
 
 class UpstreamLost(Exception):
@@ -271,7 +276,8 @@ class UpstreamAddress:
                 else:
                     connection = await self._open_with_tls(self._tls())
         except ssl.SSLCertVerificationError as refusal:
-            raise UpstreamUnreachable(f"its certificate was refused: {refusal.verify_message}") from refusal
+            _log.warning("the certificate of the data plane was refused", reason=refusal.verify_message)
+            raise UpstreamUnreachable("its certificate was refused") from refusal
         except TimeoutError as late:
             raise UpstreamUnreachable("it took too long to connect") from late
         except OSError as exc:

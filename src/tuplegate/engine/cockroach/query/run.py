@@ -107,8 +107,7 @@ class Run:
             return port.Stopped("the service is stopping; the statement was cancelled", sqlstate=CANCELLED)
         if self.ended in (Why.OVER, Why.LEFT):
             return port.StatementFailed(f"the statement was cancelled: {self.ended.value}", sqlstate=CANCELLED)
-        limit = f"the statement was cancelled after {self.bounds.timeout_ms} ms, its time limit"
-        return port.TimedOut(limit, sqlstate=CANCELLED)
+        return port.TimedOut(self.bounds)
 
     def explain_cancel(self, failure: port.StatementFailed) -> port.StatementFailed:
         late = self.explain_end()

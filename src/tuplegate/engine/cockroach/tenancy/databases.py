@@ -223,7 +223,7 @@ class CockroachDatabases:
             try:
                 connection = await self._connector.connect(database, conninfo)
             except ConnectionLost as exc:
-                raise port.EngineUnavailable(str(exc)) from exc
+                raise port.EngineUnavailable("no connection to the engine", exc) from exc
             connection.close()
 
 

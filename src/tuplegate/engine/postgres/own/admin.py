@@ -205,7 +205,7 @@ class AdminSession:
             else:
                 results = await self._run_within(self._limit_s, connection, commands)
         except ConnectionLost as exc:
-            raise port.EngineLost(f"the connection to the engine was lost: {exc}") from exc
+            raise port.EngineLost("the connection to the engine was lost", exc) from exc
         finally:
             looking.cancel()
         try:
@@ -237,7 +237,7 @@ class AdminSession:
                 try:
                     self._connection = await self._connect()
                 except ConnectionLost as exc:
-                    raise port.EngineUnavailable(f"no connection to the engine: {exc}") from exc
+                    raise port.EngineUnavailable("no connection to the engine", exc) from exc
             return self._connection
 
     async def _connect(self) -> Connection:

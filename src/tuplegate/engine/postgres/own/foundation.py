@@ -239,6 +239,6 @@ async def check_prepared(session: AdminSession, installation: str, name: str, fu
     try:
         found = await session.fetch(metadata.FIND_IDENTITY)
     except StatementFailed as failure:
-        raise EngineUnavailable(f"it is not prepared yet: {failure.message}") from failure
+        raise EngineUnavailable("it is not prepared yet", failure.message) from failure
     if found != [(installation, name, furnishing)]:
         raise EngineUnavailable("it is not prepared yet")

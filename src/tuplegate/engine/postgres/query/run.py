@@ -148,8 +148,7 @@ class Run:
             return port.StatementFailed(f"the statement was cancelled: {self.ended.value}", sqlstate=_CANCELLED)
         if self.ended is Why.OUTLIVED:
             return explain_age()
-        limit = f"the statement was cancelled after {self.bounds.timeout_ms} ms, its time limit"
-        return port.TimedOut(limit, sqlstate=_CANCELLED)
+        return port.TimedOut(self.bounds)
 
     def explain_loss(self, lost: ConnectionLost) -> port.EngineFailure:
         """Say what a lost connection means: definite where the engine said that it gave up, or where nothing could have

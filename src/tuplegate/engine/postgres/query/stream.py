@@ -86,7 +86,7 @@ async def begin_stream(run: StreamRun) -> "Stream":
             params = await write_params(pool.encoders, member, statement, run, describe=True)
             run.check_ended()
             size_check = None if run.is_inside else await rules.find_size_check(pool, member, run.target, statement)
-            if rules.must_only_read(statement, size_check):
+            if statement.only_reads or rules.must_only_read(statement, size_check):
                 run.access = port.Access.READ
             described = await _declare(run, params)
             kind: type[Stream] = _CursorStream
@@ -258,6 +258,7 @@ class _CursorStream(Stream):
             check(await self._member.run(_CLOSE))
 
     async def _fetch(self, portion: int) -> PGresult:
+        self._run.check_ended()  # the cancel may have come to the engine between two portions
         with self._run:
             fetch = Command(b"FETCH %d FROM tuplegate" % portion, begins=False, together=portion)
             results = await self._member.run(fetch)

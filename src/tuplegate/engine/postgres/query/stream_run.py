@@ -25,11 +25,13 @@ class StreamRun(Run):
 
     @property
     def writes(self) -> bool:
-        return may_write(self.target, self.statement, self.pool) and not works_in_steps(self.statement)
+        if self.statement.only_reads or works_in_steps(self.statement):
+            return False
+        return may_write(self.target, self.statement, self.pool)
 
     @property
     def must_commit(self) -> bool:
-        return self.target.may_write and text_may_write(self.statement)
+        return self.target.may_write and not self.statement.only_reads and text_may_write(self.statement)
 
     @property
     def may_grow(self) -> bool:

@@ -55,14 +55,14 @@ class Wires:
 
     @asynccontextmanager
     async def open(
-        self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
+        self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
     ) -> AsyncIterator[WireRun]:
         """Open a connection with settings of the client's. Raises StatementFailed where the engine refuses those."""
         if len(self._open) + self._opening >= self._most:
             raise port.EngineBusy(f"{self._most} clients have a connection to the engine through this worker already")
         self._opening += 1
         try:
-            run = await self._make(target, settings, application, timeout_ms)
+            run = await self._make(target, settings, application, bounds)
         finally:
             self._opening -= 1
         self._open.add(run)
@@ -72,7 +72,9 @@ class Wires:
             self._open.discard(run)
             run.leave()
 
-    async def _make(self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int) -> WireRun:
+    async def _make(
+        self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
+    ) -> WireRun:
         pool = self._pools.find_pool(target)
         pool.check()
         try:
@@ -98,7 +100,7 @@ class Wires:
             pool.see_off(member, is_running=False, in_doubt=False)
             raise
         shared = (self._running, self._guard, self._fetch)
-        return WireRun(pool, target, timeout_ms, member, link, *shared, greeting, self._settings)
+        return WireRun(pool, target, bounds, member, link, *shared, greeting, self._settings)
 
 
 def _write_parameters(member: Member) -> list[bytes]:

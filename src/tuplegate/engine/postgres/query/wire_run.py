@@ -60,7 +60,7 @@ class WireRun(Run):
         self,
         pool: Pool,
         target: port.Target,
-        timeout_ms: int,
+        bounds: port.Bounds,
         member: Member,
         link: Link,
         running: Running,
@@ -69,7 +69,7 @@ class WireRun(Run):
         greeting: bytes,
         settings: EngineSettings,
     ) -> None:
-        super().__init__(pool, target, port.Bounds(timeout_ms, None, 0), math.inf)
+        super().__init__(pool, target, bounds, math.inf)
         self.begin(member)
         self.greeting = greeting
         self.blocks_pipelines = member.pgconn.server_version >= _BLOCKS_PIPELINES
@@ -78,6 +78,8 @@ class WireRun(Run):
         self._guard = guard
         self._fetch = fetch
         self._state = WireState.IDLE
+        self._started = 0
+        """How often something has begun to run."""
         self._life_s = settings.transaction_life_s
         self._life_ends = math.inf
         self._in_doubt = False
@@ -115,6 +117,13 @@ class WireRun(Run):
             await self._guard.wait(asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000)
         self._guard.count(begins)
 
+    def bound(self, bounds: port.Bounds) -> None:
+        if self._state is not WireState.RUNNING:
+            self.bounds = bounds
+        elif bounds.timeout_ms > self.bounds.timeout_ms:
+            self.bounds = bounds
+            self._give_time()
+
     def count_begun(self, begins: int) -> None:
         self._guard.count(begins)
 
@@ -126,6 +135,7 @@ class WireRun(Run):
             self._enter()
         if state is WireState.RUNNING:
             if was is not WireState.RUNNING:
+                self._started += 1
                 self._give_time()
                 self._memory.follow()
         else:
@@ -241,11 +251,12 @@ class WireRun(Run):
                 self.ended = self._explained = None
 
     async def _cancel_running(self) -> bool:
-        """Cancel what runs; return whether it has ended, or must be left to its commit."""
+        """Cancel what runs; return whether it has ended, or must be left to its commit. What runs next is not meant."""
+        started = self._started
         await self._cancel_quietly()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _GRACE_S
-        while self._state is WireState.RUNNING and not self._link.is_lost:
+        while self._state is WireState.RUNNING and self._started == started and not self._link.is_lost:
             if loop.time() > deadline:
                 return await self._waits_for_standby()
             await asyncio.sleep(_TICK_S)

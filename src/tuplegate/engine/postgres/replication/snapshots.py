@@ -18,7 +18,6 @@ from typing import Final, TypeVar
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.leftovers import fold
-from tuplegate.engine.postgres.own.admin import CANCELED
 from tuplegate.engine.postgres.query.rules import CURSORS
 from tuplegate.engine.postgres.replication.positions import read_position
 from tuplegate.engine.postgres.replication.replica import Replica
@@ -157,12 +156,11 @@ class _Watch:
 
     def left(self) -> port.Bounds:
         left_ms = max(1, int((self.deadline - self._time()) * 1000))
-        return port.Bounds(left_ms, self._bounds.rows_max, self._bounds.bytes_max)
+        return port.Bounds(left_ms, self._bounds.rows_max, self._bounds.bytes_max, self._bounds.limit)
 
     def explain(self, late: port.EngineFailure) -> port.TimedOut:
         """Make the failure of a request whose time is over, in words that the client knows: its limit was for all."""
-        limit = f"the statement was cancelled after {self._bounds.timeout_ms} ms, its time limit"
-        failure = port.TimedOut(limit, sqlstate=CANCELED)
+        failure = port.TimedOut(self._bounds)
         failure.on_replica = late.on_replica
         if isinstance(late, port.StatementFailed):
             failure.exec_us, failure.statement = late.exec_us, late.statement

@@ -138,7 +138,7 @@ TAKING = frozenset({"insert", "update", "merge", "create", "refresh", "reindex",
 
 def explain_full(bound: int, hint: str = _MAKE_ROOM) -> port.StatementFailed:
     """Return the refusal of a statement that takes room in a database that is full at `bound`."""
-    message = "the database has reached its size limit; nothing was applied"
+    message = "the database, or all of its organization together, has reached its size limit; nothing was applied"
     if bound < 0:
         message = "the disk of the service is nearly full, so that nothing may be added; nothing was applied"
     return port.StatementFailed(message, sqlstate="53100", hint=hint)

@@ -109,7 +109,7 @@ class Side:
         try:
             reached = await self.connector.primary.reach(logins.add_settings(login, self.database, settings))
         except ConnectionLost as lost:
-            raise EngineUnavailable(f"no connection to the engine: {lost}") from lost
+            raise EngineUnavailable("no connection to the engine", lost) from lost
         return logins.split_for_program(reached)
 
 
@@ -299,7 +299,7 @@ def _check(program: str, status: int, said: IO[bytes]) -> None:
     said.seek(0)
     text = said.read().decode("utf-8", "replace")
     if NO_CONNECTION in text:
-        raise EngineUnavailable(text.strip()[:_SAID_MAX])
+        raise EngineUnavailable(f"{program} got no connection to the engine", text.strip()[:_SAID_MAX])
     errors = [line for line in text.splitlines() if "error: " in line]
     said_first = (errors[0] if errors else text.strip() or "it said nothing")[:_SAID_MAX]
     raise MoveFailed(f"{program} could not {'read' if program == 'pg_dump' else 'write'} the copy", said_first)

@@ -256,7 +256,7 @@ class _Program:
         self._hear_rest()
         said = self._said.decode("utf-8", "replace")
         if carrying.NO_CONNECTION in said:
-            return port.EngineUnavailable(_bound_length(said))
+            return port.EngineUnavailable("the dump got no connection to the engine", _bound_length(said))
         if _LOCKED in said:
             return port.EngineBusy(f"a table was locked by a statement for {_LOCK_WAIT_S} s; try again later")
         errors = [line.partition("error: ")[2] for line in said.splitlines() if "error: " in line]

@@ -1,0 +1,18 @@
+"""Decides how many records each organization keeps. Pure."""
+
+from collections.abc import Collection
+
+
+def choose_share(counts: Collection[int], each_max: int, total_max: int) -> int:
+    """Return the most records that an organization keeps, so that all together keep at most `total_max`.
+
+    `counts` are those that the organizations have. Whoever has fewer than the share keeps all of them: nobody pushes
+    out the records of others.
+    """
+    left, share = total_max, each_max
+    for place, count in enumerate(sorted(counts)):
+        equal = left // (len(counts) - place)
+        if count > equal:
+            return min(each_max, equal)
+        left -= count
+    return share

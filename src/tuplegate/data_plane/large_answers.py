@@ -1,0 +1,23 @@
+"""Writes answers whose rows take much memory: they count against the memory for rows until their client has taken them.
+
+So the rows of a database's next large answer are not fetched before, and slow readers cannot fill the worker.
+"""
+
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.http.exchange import Exchange
+
+LARGE_ANSWER: Final = 2**20
+"""Bytes from which an answer is large."""
+_COPIES: Final = 2
+"""Of a body that was put together, the parts are in memory as well."""
+
+
+async def respond_whole(exchange: Exchange, engine: port.Engine, database: str, body: bytes) -> None:
+    """Answer with 200 and a body that was put together; wait until it was taken if it is large."""
+    if len(body) <= LARGE_ANSWER:
+        exchange.respond(200, body)
+        return
+    with engine.hold_answer(database, _COPIES * len(body)):
+        await exchange.respond_large([body])

@@ -1,0 +1,60 @@
+"""Measures the databases of organizations that have a bound on the disk as a whole, in one worker at a time.
+
+What was measured is in the catalog. A worker that looks up a database learns there how much room the others of its
+organization take, and lets it have the rest.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.engine import port
+from tuplegate.keeping import tick
+
+_log: Final = structlog.get_logger()
+
+_EVERY_S: Final = 10.0
+_SHARE: Final = 4
+"""Where measuring takes long, it is done for a fifth of the time."""
+_NAME: Final = "organization sizes"
+
+
+class OrganizationSizes:
+    """`is_bounded` says of a tier and limits whether an organization with them has a bound."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        databases: port.Databases,
+        engine: port.Engine,
+        is_bounded: Callable[[str, str], bool],
+    ) -> None:
+        self._catalog = catalog
+        self._databases = databases
+        self._engine = engine
+        self._is_bounded = is_bounded
+
+    async def watch(self) -> None:
+        """Run for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                async with self._engine.hold(_NAME) as free:
+                    if free:
+                        await self.measure()
+            except port.CommitsRefused:
+                pass  # the health of the service tells
+            except port.EngineFailure as failure:
+                _log.warning("the sizes of organizations were not measured", reason=str(failure))
+            await tick(max(_EVERY_S, _SHARE * (loop.time() - began)))
+
+    async def measure(self) -> None:
+        tenants = await self._catalog.databases.list_tenants()
+        names = [name for name, tier, own in tenants if self._is_bounded(tier, own)]
+        sizes = await self._databases.sizes(names) if names else {}
+        if sizes:
+            await self._catalog.databases.note_sizes(sizes)
