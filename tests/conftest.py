@@ -1,5 +1,6 @@
 """One service for all tests that only talk to it; tests that hurt it start their own."""
 
+import asyncio
 import gc
 import os
 import shutil
@@ -65,6 +66,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup:
     return ByGroup(config, log)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_loop_left() -> Iterator[None]:
+    """Fail the file whose fixtures leave an event loop running: asyncio.run would fail in all files after it."""
+    yield
+    assert asyncio._get_running_loop() is None, "a fixture of this file keeps a loop running: give it the scope module"
 
 
 @pytest.fixture(scope="session", autouse=True)
