@@ -87,12 +87,12 @@ def service() -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # some modules have a service of their own
 def abilities(service: Service) -> Abilities:
     return Abilities(service)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def commit(abilities: Abilities) -> str:
     """How a transaction that writes is committed, as its answer says."""
     return "two_phase" if abilities.can("two_phase_commit") else "engine"
