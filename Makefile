@@ -1,4 +1,4 @@
-# make serve | test | test-long | test-extended | check | compile | console | console-picture | bench | bench-peers | bench-growth | bench-tenancy | bench-import
+# make serve | test | test-long | test-extended | test-turn | turn | check | compile | console | console-picture | bench | bench-peers | bench-growth | bench-tenancy | bench-import
 # | bench-move | bench-processes | bench-cockroach | bench-profile | torture | attack | failover | install
 
 PYTHON ?= python3
@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILED := build/compiled
 IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve compile console console-picture try-console test test-long test-extended check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-processes bench-cockroach bench-profile torture attack failover clean requirements requirements-peers
+.PHONY: install install-dev serve compile console console-picture try-console test test-long test-extended test-turn turn check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-processes bench-cockroach bench-profile torture attack failover clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -77,6 +77,16 @@ test-long: $(VENV)/dev.stamp try-console
 test-extended: export TUPLEGATE_TEST_DIR ?= /tmp
 test-extended: $(VENV)/dev.stamp $(FAILOVER)/stamp try-console
 	$(PYTEST) tests/transfers tests/extended $(ARGS)
+
+# The part of them that is run for the last commit, with its data where that of the other tests is.
+test-turn: $(VENV)/dev.stamp try-console
+	@files="$$($(BIN)/python tools/turn.py)" && \
+	  case "$$files" in *test_failover*) $(MAKE) $(FAILOVER)/stamp;; esac && \
+	  $(PYTEST) $$files $(ARGS)
+
+# Says in the message of the last commit which part that is. Do it last, before a change is landed.
+turn: $(VENV)/dev.stamp
+	$(BIN)/python tools/turn.py --take
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

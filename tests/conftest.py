@@ -1,5 +1,6 @@
 """One service for all tests that only talk to it; tests that hurt it start their own."""
 
+import asyncio
 import gc
 import os
 import shutil
@@ -67,6 +68,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup
     return ByGroup(config, log)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_loop_left() -> Iterator[None]:
+    """Fail the file whose fixtures leave an event loop running: asyncio.run would fail in all files after it."""
+    yield
+    assert asyncio._get_running_loop() is None, "a fixture of this file keeps a loop running: give it the scope module"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def clients() -> Iterator[None]:
     yield
@@ -79,12 +87,12 @@ def service() -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # some modules have a service of their own
 def abilities(service: Service) -> Abilities:
     return Abilities(service)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def commit(abilities: Abilities) -> str:
     """How a transaction that writes is committed, as its answer says."""
     return "two_phase" if abilities.can("two_phase_commit") else "engine"

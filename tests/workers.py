@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,24 +38,35 @@ def peak_mb(service: Service) -> float:
 
 def worker_of(service: Service, sock: socket.socket) -> int:
     """The worker that has taken the connection; waits until one has."""
-    ours, theirs = sock.getsockname()[1], sock.getpeername()[1]
+    return workers_of(service, [sock])[0]
+
+
+def workers_of(service: Service, socks: Sequence[socket.socket]) -> list[int]:
+    """The worker that has taken each of the connections; waits until all are taken."""
+    ports = [(sock.getpeername()[1], sock.getsockname()[1]) for sock in socks]
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
-        inode = _inode(theirs, ours)
-        for pid in workers(service) if inode else []:
-            with suppress(OSError):
-                if any(str(entry.readlink()) == f"socket:[{inode}]" for entry in Path(f"/proc/{pid}/fd").iterdir()):
-                    return pid
+        owners = {file: pid for pid in workers(service) for file in _open_files(pid)}
+        inodes = _inodes()
+        taken = [owners.get(f"socket:[{inodes.get(port)}]") for port in ports]
+        found = [pid for pid in taken if pid is not None]
+        if len(found) == len(ports):
+            return found
         time.sleep(0.005)
     raise AssertionError("no worker took the connection")
 
 
-def _inode(local: int, remote: int) -> str | None:
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if int(fields[1].split(":")[1], 16) == local and int(fields[2].split(":")[1], 16) == remote:
-            return fields[9] if fields[9] != "0" else None
-    return None
+def _open_files(pid: int) -> Iterator[str]:
+    with suppress(OSError):  # one is closed, or the worker has ended
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                yield str(entry.readlink())
+
+
+def _inodes() -> dict[tuple[int, int], str]:
+    """The numbers of all sockets of the machine, by their local and remote port."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {(int(own[-4:], 16), int(other[-4:], 16)): fields[9] for fields in lines for own, other in [fields[1:3]]}
 
 
 def connect(service: Service) -> socket.socket:

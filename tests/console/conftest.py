@@ -10,9 +10,9 @@ from tests.control import Organization, new_organization
 from tests.service import Service
 
 
-# While it is open, asyncio.run fails in this thread: so it lives no longer than the tests of this folder, and the
-# service is started before it.
-@pytest.fixture(scope="package")
+# While it is open, asyncio.run fails in this thread: so it lives no longer than the tests of a file, and the service is
+# started before it. tests/conftest.py holds this.
+@pytest.fixture(scope="module")
 def browser(service: Service) -> Iterator[Browser]:
     chromium = find_chromium()
     require(chromium is not None, "Chromium is missing: apt-get install chromium")

@@ -21,8 +21,8 @@ def server() -> Iterator[ExternalServer]:
     running.remove()
 
 
-def started(server: ExternalServer, database: str, *flags: str) -> Iterator[Service]:
-    with running_service(*flags, env={"TUPLEGATE_ENGINE": server.url(database)}) as running:
+def started(server: ExternalServer, database: str, *flags: str, **env: str) -> Iterator[Service]:
+    with running_service(*flags, env={"TUPLEGATE_ENGINE": server.url(database), **env}) as running:
         yield running
 
 
@@ -33,7 +33,7 @@ def service(server: ExternalServer) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def single(server: ExternalServer) -> Iterator[Service]:
-    yield from started(server, "single", "--connections-per-database", "1")
+    yield from started(server, "single", "--connections-per-database", "1", TUPLEGATE_WIRE="false")
 
 
 @pytest.fixture(scope="module")

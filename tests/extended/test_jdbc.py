@@ -13,10 +13,10 @@ JAR = Path(os.environ.get("TUPLEGATE_TEST_JDBC", "/usr/share/java/postgresql.jar
 
 
 def run_java(program: Path, *arguments: str) -> str:
-    """Run a program of one file; return what it prints. Skips the test without Java or the driver."""
+    """Run a program of one file; return what it prints. Skips the test without a JDK or the driver."""
     java = shutil.which("java")
-    if java is None:
-        pytest.skip("there is no java")
+    if java is None or shutil.which("javac") is None:
+        pytest.skip("there is no JDK")
     if not JAR.exists():
         pytest.skip(f"{JAR} is not there: TUPLEGATE_TEST_JDBC names PostgreSQL's driver for Java")
     command = [java, "-cp", str(JAR), str(program), *arguments]

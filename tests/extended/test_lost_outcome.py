@@ -34,7 +34,8 @@ def t(sql: Sql) -> str:
 def standing_still(service: Service) -> Iterator[None]:
     """All processes of the engine: nobody can reach it, and nothing of it ends."""
     postmaster = child(service, engine=True)
-    pids = [postmaster, *children(postmaster)]
+    send_signal(postmaster, signal.SIGSTOP)  # it starts no more of them
+    pids = [*children(postmaster), postmaster]
     for pid in pids:
         send_signal(pid, signal.SIGSTOP)
     try:

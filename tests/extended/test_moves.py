@@ -379,17 +379,22 @@ def test_a_slot_that_is_being_read_goes_with_its_move(
 
 
 def test_an_engine_that_stands_still_holds_requests_only_briefly(
-    pair: Service, second: ExternalServer, tenant: Organization
+    pair: Service, second: ExternalServer, tenant: Organization, gate: Gate
 ) -> None:
     """The one that the database goes to, in the last part of its move: what is asked then is answered where it is."""
     sql = tenant.control.sql()
     sql("create table t (a int primary key)")
     move = Move(pair, tenant)
+    gate.wait(move)
     name = engine_name(pair, tenant)
-    with engine(pair) as catalog:
-        question = "select from move where step = 'finishing'"
+    with engine(pair) as holding, engine(pair) as catalog:
+        holding.execute("begin")
+        holding.execute("select from move where former = %s for update", [name])  # the last part waits to begin
+        gate.open()
+        question = "select from pg_stat_activity where query ~ '^UPDATE move SET step' and wait_event_type = 'Lock'"
         wait_until(lambda: move.is_over or catalog.execute(question).fetchone() is not None, SETTLED_S)
         second.freeze()
+        holding.execute("commit")
         question = "select from pg_database where datname = %s and not has_database_privilege(%s, oid, 'connect')"
         wait_until(lambda: move.is_over or catalog.execute(question, [name, f"{name}_w"]).fetchone() is not None)
     try:

@@ -18,7 +18,7 @@ from tests.control import Organization, at_once, in_one_window, new_organization
 from tests.http.test_serializable_pool import SLOTS, fill, shut
 from tests.servers import alive, needs_linux, wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, running_service, start_service
-from tests.workers import Caller, callers, connect, connect_to, worker_of, workers
+from tests.workers import Caller, callers, connect, connect_to, workers, workers_of
 
 pytestmark = needs_linux
 
@@ -89,7 +89,7 @@ def test_connections_are_spread(service: Service) -> None:
     wait_until(lambda: len(workers(service)) == WORKERS)
     opened = [connect(service) for _ in range(10 * WORKERS)]
     try:
-        taken = [worker_of(service, sock) for sock in opened]
+        taken = workers_of(service, opened)
         counts = [taken.count(pid) for pid in workers(service)]
         assert len(counts) == WORKERS
         assert min(counts) > 0, counts

@@ -102,7 +102,7 @@ def assert_ended(one: Tenant, two: Tenant, deaf: list[tuple[str, str]], connecti
     notices, and the places are free again."""
 
     def run(scope: str, statement: str) -> dict[str, Any]:
-        return one.sql(scope).fails(statement, timeout_ms=500)
+        return one.sql(scope).fails(statement, timeout_ms=3000)  # all of them are still there when another one is tried
 
     with as_owner(one.service) as engine, undisturbed(two), ThreadPoolExecutor(len(deaf)) as threads:
         started = engine.execute("select pg_postmaster_start_time()").fetchone()

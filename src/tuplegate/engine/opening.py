@@ -34,6 +34,14 @@ _RESERVED_CONNECTIONS = 6
 _RESERVED_PER_WORKER = 4
 _RESERVED_TO_FOLLOW = 4
 """Connections to the engine for the service's own statements and its background work."""
+_SHARE_MIN = 2
+"""Connections for tenants that a worker has in any case."""
+
+
+def share_connections(connections: int, workers: int, *, follows: bool) -> int:
+    """Return how many connections each worker may open for tenants. `follows`: it watches who the primary is."""
+    own = _RESERVED_PER_WORKER + (_RESERVED_TO_FOLLOW if follows else 0)
+    return max(_SHARE_MIN, (connections - _RESERVED_CONNECTIONS) // workers - own)
 
 
 # -- addresses --------------------------------------------------------------------------------------------------
@@ -160,14 +168,11 @@ class _ReachedCockroach:
     @asynccontextmanager
     async def open(self, installation: str, secret: bytes) -> AsyncIterator[port.OpenEngine]:
         settings, workers = self._settings, self._settings.workers
-        connections = max(
-            1, (settings.engine_connections_max - _RESERVED_CONNECTIONS) // workers - _RESERVED_PER_WORKER
-        )
         made = CockroachSettings(
             conninfo=self._login.conninfo,
             secret=secret,
             worker=self._share.worker,
-            connections_max=connections,
+            connections_max=share_connections(settings.engine_connections_max, workers, follows=False),
             connections_per_target_max=-(-settings.connections_per_database // workers),
             queue_max=settings.queue_max,
             idle_close_s=settings.connection_idle_s,
@@ -229,14 +234,12 @@ class _ReachedPostgres:
         settings, shared, workers = self._settings, self._shared, self._settings.workers
         conninfo, is_bundled = self._login.conninfo, shared.is_bundled
         least = settings.disk_free_mb_min * 2**20
-        own = _RESERVED_PER_WORKER + (0 if is_bundled else _RESERVED_TO_FOLLOW)
-        reserved = min(_RESERVED_CONNECTIONS + own * workers, connections // 2)
         return EngineSettings(
             conninfo=conninfo,
             replicas=tuple(copy_login(replica, conninfo) for replica in shared.replicas),
             installation=installation,
             secret=secret,
-            connections_max=max(1, (connections - reserved) // workers),
+            connections_max=share_connections(connections, workers, follows=not is_bundled),
             connections_per_target_max=-(-settings.connections_per_database // workers),
             queue_max=settings.queue_max,
             idle_close_s=settings.connection_idle_s,

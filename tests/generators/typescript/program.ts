@@ -41,7 +41,7 @@ export async function transactions(): Promise<string> {
   });
   if (error) return told(error.error) + error.request_id;
   if (!done.success) return told(done.error) + done.transaction_id;
-  const how: "two_phase" | "one_phase" | "read_only" = done.commit;
+  const how: "two_phase" | "one_phase" | "engine" | "read_only" = done.commit;
   const path = { id: done.transaction_id };
   const state = await data.GET("/v1/transaction/{id}", { params: { path } });
   const aborted = await data.POST("/v1/transaction/{id}/abort", { params: { path } });

@@ -31,7 +31,7 @@ export async function queries(signal: AbortSignal): Promise<string> {
 export async function transactions(): Promise<bigint> {
   const statements: Statement[] = ["select 1", { sql: "select $1", params: [1n] }];
   const done: Transaction = await client.transaction(statements, { readOnly: true, idempotencyKey: "once" });
-  const how: "two_phase" | "one_phase" | "read_only" = done.commit;
+  const how: "two_phase" | "one_phase" | "engine" | "read_only" = done.commit;
   const state: "committed" | "aborted" | "in_progress" | "open" | "failed" = await client.transactionState(done.id);
   console.log(how, state, done.results[0]?.affectedRows, await client.abortTransaction("txn_12345678"));
   await using t: OpenTransaction = client.begin({ idleTimeoutMs: 5 });

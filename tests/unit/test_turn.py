@@ -1,0 +1,162 @@
+"""Each file of the extended tests is run at least every third change, and whenever a change touches it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from tools.turn import HEAVY, TOOL, TURNS, Clone, Turn, choose_files, is_valid, read_turn
+
+FILES = Clone(Path(__file__).parents[2]).list_files()
+A, B = "a" * 40, "b" * 40
+
+
+def test_three_turns_run_each_file_once() -> None:
+    assert sorted(file for number in range(TURNS) for file in choose_files(FILES, number, ())) == FILES
+
+
+def test_the_files_that_take_long_exist() -> None:
+    assert set(HEAVY) <= set(FILES)
+
+
+def test_a_new_file_moves_no_other() -> None:
+    """One that moved could miss its turn."""
+    new = "tests/extended/test_new.py"
+    for number in range(TURNS):
+        assert set(choose_files([*FILES, new], number, ())) - {new} == set(choose_files(FILES, number, ()))
+        assert new in choose_files([*FILES, new], number, [new])
+
+
+@pytest.mark.parametrize(
+    ("turn", "before", "valid"),
+    [
+        (Turn(0, A, B), None, True),
+        (Turn(1, A, B), None, False),
+        (Turn(1, A, B), Turn(0, A, A), True),
+        (Turn(2, A, B), Turn(0, A, A), False),
+        (Turn(0, A, B), Turn(2, A, A), True),
+        (Turn(0, A, A), None, False),
+    ],
+)
+def test_a_turn_follows_the_one_that_landed_before(turn: Turn, before: Turn | None, valid: bool) -> None:
+    assert is_valid(turn, before, parent=B) is valid
+
+
+def test_a_message_names_a_turn() -> None:
+    turn = Turn(2, A, B)
+    assert read_turn(f"Subject\n\nTurn: {turn}\nSigned-off-by: x") == turn
+    assert read_turn("Subject\n\nTurn: 3 after noon") is None
+
+
+class Project(Clone):
+    """A repository with files of tests, and the branch that changes land on."""
+
+    def start(self) -> None:
+        self.root.mkdir()
+        self.git("init", "--quiet", "--bare", "--initial-branch=main", "../landed.git")
+        self.git("init", "--quiet", "--initial-branch=main")
+        for name in ("name", "email"):
+            self.git("config", f"user.{name}", "x")
+        self.git("remote", "add", "origin", "../landed.git")
+        self.commit(TOOL, *(f"tests/extended/test_{name}.py" for name in ("one", "two", "three", "four")))
+        self.land()
+
+    def commit(self, *changed: str) -> None:
+        """Commit a change of these files, or of another one."""
+        for name in changed or ("README",):
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a") as file:
+                file.write("x\n")
+        self.git("add", ".")
+        self.git("commit", "--quiet", "-m", "Change")
+
+    def runs_all(self) -> bool:
+        files, _ = self.choose()
+        return files == sorted(self.list_files())
+
+    def land(self) -> None:
+        self.git("push", "--quiet", "origin", "HEAD:main")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.delenv("GIT_DIR", raising=False)  # a hook that runs the tests sets it
+    made = Project(tmp_path / "clone")
+    made.start()
+    return made
+
+
+def make_change(project: Project) -> None:
+    project.commit()
+    project.commit()
+    project.take()
+
+
+def mend_a_red_one(project: Project) -> None:
+    project.commit()
+    project.take()
+    project.commit()
+    project.take()
+
+
+def take_no_turn(project: Project) -> None:
+    project.commit()
+
+
+def test_each_file_runs_at_least_every_third_change(project: Project) -> None:
+    runs = []
+    for change in (make_change, make_change, mend_a_red_one, make_change, take_no_turn, make_change, make_change):
+        change(project)
+        runs.append(set(project.choose()[0]))
+        project.land()
+    assert all(set().union(*runs[at : at + TURNS]) == set(project.list_files()) for at in range(len(runs) - TURNS + 1))
+    assert [run == set(project.list_files()) for run in runs] == [False] * 4 + [True] + [False] * 2
+
+
+def test_what_a_change_touches_runs(project: Project) -> None:
+    files = project.list_files()
+    project.commit(files[0], files[1])
+    project.commit(files[2], files[3])
+    project.take()
+    assert project.runs_all()
+
+
+def test_a_turn_that_a_rebase_carried_on_is_not_valid(project: Project) -> None:
+    """Another change has landed in between, with the same turn."""
+    project.git("checkout", "--quiet", "-b", "late")
+    project.commit("LATE")
+    project.take()
+    assert not project.runs_all()
+    project.git("checkout", "--quiet", "main")
+    make_change(project)
+    project.land()
+    project.git("checkout", "--quiet", "late")
+    with pytest.raises(LookupError, match="merge origin's main first"):
+        project.take()
+    project.git("rebase", "--quiet", "main")
+    assert project.runs_all()
+    project.take()
+    assert not project.runs_all()
+
+
+def test_all_run_where_the_history_tells_nothing(project: Project) -> None:
+    """In a clone of the last commit alone, and where nobody has said what landed."""
+    assert project.runs_all()
+    make_change(project)
+    assert not project.runs_all()
+    project.git("clone", "--quiet", "--depth", "1", f"file://{project.root}", "../shallow")
+    assert Project(project.root.parent / "shallow").runs_all()
+
+
+def test_all_run_where_files_may_have_moved(project: Project) -> None:
+    project.commit(TOOL)
+    project.take()
+    assert project.runs_all()
+
+
+def test_what_has_landed_is_not_changed(project: Project) -> None:
+    landed = project.git("rev-parse", "HEAD")
+    with pytest.raises(LookupError, match="commit first"):
+        project.take()
+    assert project.git("rev-parse", "HEAD") == landed
