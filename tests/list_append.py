@@ -49,8 +49,9 @@ _number = _Numbers()
 
 
 def create_table(sql: Sql, table: str) -> None:
-    """A key, the same once more without an index, and the values as text."""
+    """A key, the same once more without an index, and the values as text. Beside it is a table for `once`."""
     sql(f"create table {table} (k int primary key, name text, v text)")
+    sql(f"create table {table}_once (value int primary key)")
 
 
 def statements_of(table: str, op: Op, rng: random.Random) -> list[Statement]:
@@ -74,6 +75,14 @@ def upsert_of(table: str, op: Append) -> Statement:
     """An append as one statement."""
     upsert = f"insert into {table} values ($1, $2, $3) on conflict (k) do update set v = {table}.v || ',' || $3"
     return {"sql": upsert, "params": [int(op.key), f"n{op.key}", str(op.value)]}
+
+
+def once(table: str, op: Append) -> Statement:
+    """An append as one statement that fails when it is run a second time: 23505. It returns the list."""
+    upsert = upsert_of(table, op)
+    upsert["sql"] = f"with once as (insert into {table}_once values ($4)) {upsert['sql']} returning v"
+    upsert["params"].append(op.value)
+    return upsert
 
 
 def parsed(rows: list[Any]) -> Values:
@@ -358,13 +367,13 @@ class _Client:
         return Transaction(id, Outcome.FAIL, tuple(ops), began, ended)
 
     async def _query(self, id: int, op: Op) -> Transaction:
-        """An operation as a single statement. One with an Idempotency-Key is sent until it is answered."""
+        """An operation as a single statement. One with an Idempotency-Key is sent until its end is known.
+
+        A failure is as definite to a repeat as to the first request: nothing was applied, by neither, or will be. Only
+        a 503 says nothing of what was sent before, and neither does the 409 of a key that is in use.
+        """
         table, rng = self._workload.table, self._rng
-        if isinstance(op, Read):
-            statement = statements_of(table, op, rng)[0]
-        else:
-            statement = upsert_of(table, op)
-            statement["sql"] += " returning v"
+        statement = statements_of(table, op, rng)[0] if isinstance(op, Read) else once(table, op)
         body = json.dumps({**statement, "row_mode": "arrays", **self._limit}).encode()
         header = f"Idempotency-Key: {rng.randbytes(12).hex()}\r\n" if rng.random() < 0.5 else ""
         is_unknown = False
@@ -379,13 +388,15 @@ class _Client:
                 read = Read(op.key, parsed(answer["rows"]))
                 ops: tuple[Op, ...] = (read,) if isinstance(op, Read) else (op, read)
                 return Transaction(id, Outcome.OK, ops, began, time.monotonic())
-            is_unknown = is_unknown or answer["error"]["code"] == "outcome_unknown"
-            if not is_unknown:
-                self._judge(status, answer)
+            code = answer["error"]["code"]
+            is_unknown = is_unknown or code == "outcome_unknown"
             if status == 503:
                 await self._turned_away()
-            if not is_unknown or not header:
-                return Transaction(id, Outcome.INFO if is_unknown else Outcome.FAIL, (op,), began)
+            if not is_unknown or (status != 503 and code != "idempotency_in_progress"):
+                self._judge(status, answer)
+                return Transaction(id, Outcome.FAIL, (op,), began)
+            if not header:
+                return Transaction(id, Outcome.INFO, (op,), began)
             await asyncio.sleep(_PAUSE_S)
         self._workload.wrong.append(f"the outcome of a request with {header.strip()} cannot be learned: {answer}")
         return Transaction(id, Outcome.INFO, (op,), began)

@@ -25,6 +25,7 @@ from torture.cluster_run import run as run_on_cluster
 
 TABLE = "torture"
 CHOSEN_IDS = 0.3
+QUERIES = 0.3
 FAULTY = ("Traceback", "unexpected failure", "a background task failed", "the worker stands still")
 """What a service logs only where it has a fault of its own, whatever is done to it."""
 REPORT_S = 5.0
@@ -105,6 +106,7 @@ def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list
         create_table(Sql(client), TABLE)
     share = CHOSEN_IDS if arguments.faults else 0.0
     work = ListAppend(service, TABLE, seed, arguments.transactions, arguments.clients, share)
+    work.queries = QUERIES
     work.interactive = arguments.interactive
     thread = threading.Thread(target=work.run, daemon=True)
     started = time.monotonic()

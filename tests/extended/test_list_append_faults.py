@@ -27,7 +27,7 @@ def test_list_append_with_faults(service: Service) -> None:
     seed = random.SystemRandom().randrange(2**32)
     with service.client() as client:
         create_table(Sql(client), "lists")
-    work = ListAppend(service, "lists", seed, TRANSACTIONS, clients=6, chosen_ids=0.5, interactive=0.3)
+    work = ListAppend(service, "lists", seed, TRANSACTIONS, clients=6, chosen_ids=0.5, queries=0.3, interactive=0.3)
     thread = threading.Thread(target=work.run)
     thread.start()
     with FaultPlan(service, seed, FAULT_EVERY, lambda: work.done, KINDS_ELSEWHERE if ENGINE else KINDS) as plan:
