@@ -17,7 +17,8 @@ from pathlib import Path
 from tests.fault_plan import KINDS, FaultPlan
 from tests.faults import eventually, none_in_doubt, serves
 from tests.histories import check
-from tests.list_append import ListAppend, create_table, final_lists, save_history
+from tests.list_append.statements import create_table, final_lists, save_history
+from tests.list_append.workload import ListAppend, Shares
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 from torture.cluster_run import FAULTS, ClusterRun
@@ -105,9 +106,9 @@ def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list
     with service.client() as client:
         create_table(Sql(client), TABLE)
     share = CHOSEN_IDS if arguments.faults else 0.0
-    work = ListAppend(service, TABLE, seed, arguments.transactions, arguments.clients, share)
-    work.queries = QUERIES
-    work.interactive = arguments.interactive
+    work = ListAppend(service, TABLE, seed, arguments.transactions, arguments.clients)
+    work.shares = Shares(QUERIES, arguments.interactive, chosen_ids=share, keys=0.5)
+    work.askers = 1
     thread = threading.Thread(target=work.run, daemon=True)
     started = time.monotonic()
     thread.start()
