@@ -17,11 +17,14 @@ import time
 from failover.cluster import NotInstalled
 from failover.faults import FAULTS
 from failover.mutations import MUTATIONS
-from failover.trial import Say, Trial, run
+from failover.trial import Say, Trial, run, run_all
 
 LINES_MAX = 40
 CHARACTERS_MAX = 1000
 LINE_MAX = 300
+SHOWN = 3
+MUTATED_MIN = 1500
+"""Transactions of a run with a mutation, at least."""
 
 
 def main() -> int:
@@ -52,18 +55,21 @@ def main() -> int:
 
 def _mutate(names: tuple[str, ...], seed: int, say: Say) -> int:
     """Run the product with each weakness. Return 1 where one was not found."""
-    missed = []
-    for name in names:
-        mutation = MUTATIONS[name]
-        say(f"mutation {name}: {mutation.sentence}")
-        trial = Trial(seed, mutation.faults, rounds=1, calm_s=0, mutation=name, waits=mutation.waits)
-        verdict = run(trial, say)
-        if not verdict.wrong:
-            missed.append(name)
-        found = [f"found, {len(verdict.wrong)} times", *verdict.wrong[:3]] if verdict.wrong else ["NOT FOUND"]
-        for line in (f"{name}: {mutation.sentence}: {found[0]}", *found[1:], *verdict.broken):
-            print(line[:LINE_MAX], flush=True)
-    print(f"seed {seed}: {len(names) - len(missed)} of {len(names)} mutations found")
+    missed = 0
+    for waits in (True, False):
+        chosen = [MUTATIONS[name] for name in names if MUTATIONS[name].waits is waits]
+        trials = [
+            Trial(seed, mutation.faults, rounds=1, calm_s=0, mutation=mutation.name,
+                  transactions_min=MUTATED_MIN, waits=waits)
+            for mutation in chosen
+        ]  # fmt: skip
+        for mutation, verdict in zip(chosen, run_all(trials, say) if trials else (), strict=True):
+            missed += not verdict.wrong
+            found = f"found, {len(verdict.wrong)} times" if verdict.wrong else "NOT FOUND"
+            lines = (f"{mutation.name}: {mutation.sentence}: {found}", *verdict.wrong[:SHOWN], *verdict.broken)
+            for line in (*lines, *([] if verdict.wrong else verdict.figures)):
+                print(line[:LINE_MAX], flush=True)
+    print(f"seed {seed}: {len(names) - missed} of {len(names)} mutations found")
     return 1 if missed else 0
 
 

@@ -259,6 +259,12 @@ class Cluster:
 
         until(is_agreed, WHOLE_S, lambda: f"Patroni makes no switchover: {self.members()}")
 
+    def forget_prepared(self) -> None:
+        """Rolls back what nobody will ever finish, since its services are gone."""
+        leader = self.leader()
+        for gid, database in leader.execute("select gid, database from pg_prepared_xacts"):
+            leader.execute(f"rollback prepared '{gid}'", str(database))
+
     # -- how it is made ---------------------------------------------------------------------------------------------
 
     def _start_etcd(self, program: Path) -> None:

@@ -35,10 +35,10 @@ TRAP_S = 20.0
 LAG_S = 4.0
 """How long a standby replays nothing: a little less than makes the service pass it over."""
 LAGS = 3
-DELAY_S = 0.3
+DELAY_S = 0.1
 DELAYED_S = 8.0
-RESETS = 12
-RESET_EVERY_S = 0.5
+RESETS = 5
+RESET_EVERY_S = 2.0
 SILENT_S = 8.0
 HALF_OPEN_S = 4.0
 HALF_OPENED = 2
@@ -60,15 +60,24 @@ class Stage(ServiceNodes):
         """The file that kills the next worker of a service node that has prepared a transaction."""
         return self.cluster.home / f"trap-{number}"
 
-    def kill_worker(self, number: int) -> None:
-        """Kills a worker between PREPARE and COMMIT PREPARED, and returns when the node serves again."""
-        trap = self.trap(number)
-        trap.touch()
-        until(lambda: not trap.exists(), TRAP_S, lambda: f"no worker of node {number} prepares a transaction")
-        self.down[number].append(Span(time.monotonic(), math.inf))
+    def kill_worker(self) -> None:
+        """Kills a worker of some node between PREPARE and COMMIT PREPARED, and returns when that serves again."""
+        traps = {number: self.trap(number) for number in range(len(self.services))}
+        for trap in traps.values():
+            trap.touch()
+        until(lambda: not all(map(Path.exists, traps.values())), TRAP_S, lambda: "no worker prepares a transaction")
+        began = time.monotonic()
+        for number, trap in traps.items():
+            try:
+                trap.unlink()
+            except FileNotFoundError:
+                self._await_worker(number, began)
+
+    def _await_worker(self, number: int, began: float) -> None:
         self.killed_workers[number] += 1
+        self.down[number].append(Span(began, math.inf))
         until(lambda: serves(self.services[number]), TRAP_S, lambda: f"node {number} starts no worker again")
-        self.down[number][-1] = Span(self.down[number][-1].began, time.monotonic())
+        self.down[number][-1] = Span(began, time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,7 @@ def node(stage: Stage) -> None:
 
 def worker(stage: Stage) -> None:
     for _ in range(WORKERS):
-        stage.kill_worker(stage.rng.randrange(len(stage.services)))
+        stage.kill_worker()
 
 
 def lag(stage: Stage) -> None:

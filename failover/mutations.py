@@ -13,8 +13,7 @@ from typing import Any
 from tuplegate.data_plane import idempotency
 from tuplegate.engine import port
 from tuplegate.engine.libpq import connection
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import Connection
+from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.quoting import quote_text
 from tuplegate.engine.postgres import pools
 from tuplegate.engine.postgres.own.admin import TenantSession
@@ -29,6 +28,7 @@ from tuplegate.engine.postgres.transaction.histories import Histories
 from tuplegate.engine.postgres.transaction.ledger import Ledger
 from tuplegate.engine.postgres.transaction.records import Records
 from tuplegate.engine.postgres.transaction.recovery import Recovery
+from tuplegate.engine.postgres.transaction.two_phase import TransactionRun
 
 
 def replace(owner: Any, name: str, new: Any) -> Any:
@@ -43,7 +43,7 @@ async def _yes(*_: object) -> bool:
 
 
 def run_keys_again() -> None:
-    async def replay(*_: object) -> bool:
+    async def replay(*_: object, **__: object) -> bool:
         return False
 
     def write_id_only(self: Records, promise: port.Promise, done: port.TransactionResult) -> list[Command]:
@@ -54,12 +54,13 @@ def run_keys_again() -> None:
 
 
 def fail_prepared() -> None:
-    async def settle(self: Recovery, database: str, member: Connection, gid: str, number: int | None = None) -> object:
-        if number is not None:
-            raise port.TimedOut("the commit took too long", sqlstate="57014")
-        return await settle_prepared(self, database, member, gid, number)
+    async def commit(self: TransactionRun, gid: str, _number: int) -> None:
+        try:
+            await self.member.run(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
+        except ConnectionLost as lost:
+            raise port.TimedOut("the commit took too long", sqlstate="57014") from lost
 
-    settle_prepared: Any = replace(Recovery, "settle_prepared", settle)
+    replace(TransactionRun, "_commit_prepared", commit)
 
 
 def roll_prepared_back() -> None:
@@ -159,8 +160,8 @@ MUTATIONS = {
         Mutation("not-replicated", "commits do not wait for a standby", commit_locally, ("cut",)),
         Mutation("cut-waits", "commits whose wait was cut short are acknowledged", ignore_cut_waits, ("cut-waits",)),
         Mutation("positions", "replicas ignore the position", ignore_positions, ("lag",)),
-        Mutation("isolation", "SERIALIZABLE is REPEATABLE READ", repeat_reads_only, ("delay",)),
-        Mutation("wire-isolation", "sessions of /v2 are READ COMMITTED", weaken_wire, ("delay",)),
+        Mutation("isolation", "SERIALIZABLE is REPEATABLE READ", repeat_reads_only, ()),
+        Mutation("wire-isolation", "sessions of /v2 are READ COMMITTED", weaken_wire, ()),
         Mutation("timelines", "outcomes forget the timeline", forget_timelines, ("cut",), waits=False),
     )
 }

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
@@ -14,7 +14,7 @@ from tests.service import Sql, remove
 
 from failover.cluster import Cluster, NotInTime, until
 from failover.faults import FAULTS, FaultKind, Stage
-from failover.network import Network
+from failover.network import Mode, Network
 from failover.probes import TABLE, Probes, running_probes
 from failover.timeline import Span
 from failover.tunnels import running_tunnels
@@ -25,6 +25,8 @@ DURABILITY = ("engine", "replicated")
 """Of the service nodes, where commits wait for a standby."""
 BACK_S = 60.0
 JOIN_S = 300.0
+ENOUGH_S = 60.0
+LOOK_S = 0.2
 
 SHARES = Shares(queries=0.2, interactive=0.12, streams=0.12, snapshots=0.15, wire=0.15, chosen_ids=0.6, keys=0.5)
 ASKERS = 2
@@ -53,32 +55,49 @@ class Trial:
     """Further parameters of the URL that the service nodes are given, as `target_session_attrs=primary`."""
     mutation: str = ""
     """The name of a way to weaken the service nodes."""
+    transactions_min: int = 0
+    """So many are done before the end, if that takes no longer than a minute."""
     waits: bool = True
     """Commits wait for a standby. Where they do not, acknowledged ones may be lost, and only outcomes are judged."""
 
 
 def run(trial: Trial, say: Say) -> Verdict:
     """Raises NotInstalled where a program is missing, and NotInTime where the cluster itself does not come back."""
-    with Cluster(trial.waits) as cluster, Network([node.port for node in cluster.nodes]) as network:
+    [verdict] = run_all([trial], say)
+    return verdict
+
+
+def run_all(trials: Sequence[Trial], say: Say) -> Iterator[Verdict]:
+    """The same for several of the same kind, on one cluster, each in an installation of its own."""
+    with Cluster(trials[0].waits) as cluster, Network([node.port for node in cluster.nodes]) as network:
         for node, entry in zip(cluster.nodes, network.entries, strict=True):
             node.entry = entry
         say("the cluster is whole")
-        with running_services(cluster, network, trial) as stage:
-            say("both service nodes serve")
-            _prepare(stage)
-            verdict = Verdict()
-            try:
-                _run(trial, stage, say, verdict)
-            except Exception as exc:  # noqa: BLE001 - the logs are needed to see why
-                verdict.broken.append(f"the run was given up: {exc!r}")
-            verdict.broken += stage.failed_starts
-            if verdict.failed and not trial.mutation:
-                say(f"what was logged is in {keep_logs(stage, trial.seed)}")
-            return verdict
+        for number, trial in enumerate(trials):
+            yield _run_one(trial, cluster, network, f"tuplegate_{number}", say)
+            network.set_mode(Mode.OPEN)
+            network.set_delay(0)
+            cluster.wait_whole()
+            cluster.forget_prepared()
+
+
+def _run_one(trial: Trial, cluster: Cluster, network: Network, database: str, say: Say) -> Verdict:
+    with running_services(cluster, network, database, trial) as stage:
+        say("both service nodes serve")
+        _prepare(stage)
+        verdict = Verdict()
+        try:
+            _run(trial, stage, say, verdict)
+        except Exception as exc:  # noqa: BLE001 - the logs are needed to see why
+            verdict.broken.append(f"the run was given up: {exc!r}")
+        verdict.broken += stage.failed_starts
+        if verdict.failed and (verdict.broken or not trial.mutation):
+            say(f"what was logged is in {keep_logs(stage, trial.seed)}")
+        return verdict
 
 
 @contextmanager
-def running_services(cluster: Cluster, network: Network, trial: Trial) -> Iterator[Stage]:
+def running_services(cluster: Cluster, network: Network, database: str, trial: Trial) -> Iterator[Stage]:
     """The service nodes, each with another host first in its URL."""
     more = f"&{trial.url_options}" if trial.url_options else ""
     stage = Stage([], Random(f"{trial.seed}-faults"), cluster=cluster, network=network, program="failover.node")
@@ -87,7 +106,7 @@ def running_services(cluster: Cluster, network: Network, trial: Trial) -> Iterat
         for number in range(SERVICES):
             flags = ("--data-port", str(free_port()), "--engine-connections-max", "60", "--wire-connections-max", "32")
             env = {
-                "TUPLEGATE_ENGINE": cluster.url("tuplegate", turned=number) + more,
+                "TUPLEGATE_ENGINE": cluster.url(database, turned=number) + more,
                 "TUPLEGATE_REPLICAS": replicas,
                 "TUPLEGATE_DURABILITY": DURABILITY[number] if trial.waits else "engine",
                 "FAILOVER_TRAP": str(stage.trap(number)),
@@ -102,7 +121,9 @@ def running_services(cluster: Cluster, network: Network, trial: Trial) -> Iterat
 
 
 def _prepare(stage: Stage) -> None:
-    stage.cluster.leader().execute(f"create table {TABLE} (n bigint)")
+    leader = stage.cluster.leader()
+    leader.execute(f"drop table if exists {TABLE}")
+    leader.execute(f"create table {TABLE} (n bigint)")
     with stage.services[0].client() as client:
         create_table(Sql(client), LISTS)
         Sql(client)(f"create table {TABLE} (n bigint)")
@@ -122,7 +143,9 @@ def _run(trial: Trial, stage: Stage, say: Say, verdict: Verdict) -> None:
                 _close(windows, stage, probes, verdict, say)
                 say(f"{work.done:,} transactions, {dict(work.counts)}; {kind.name}: {kind.sentence}")
                 windows.append(_harm(kind, stage, probes, verdict, trial.calm_s))
-            judge_gaps(windows[-1], stage, probes, verdict, say)
+            _await_transactions(trial.transactions_min, work)
+            if windows:
+                judge_gaps(windows[-1], stage, probes, verdict, say)
         finally:
             work.stopping.set()
         thread.join(JOIN_S)
@@ -130,6 +153,12 @@ def _run(trial: Trial, stage: Stage, say: Say, verdict: Verdict) -> None:
         waiting = f"clients still wait for answers after {JOIN_S:g} s"
         verdict.wrong += [waiting, *work.describe_waiting(0)]
     judge(trial.seed, stage, work, probes, verdict, waits=trial.waits)
+
+
+def _await_transactions(count: int, work: ListAppend) -> None:
+    deadline = time.monotonic() + ENOUGH_S
+    while work.done < count and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
 
 
 def _order(trial: Trial) -> Iterator[FaultKind]:

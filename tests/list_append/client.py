@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.list_append.workload import ListAppend
 
 _MOVE_S = 0.2
+_MOVED = 0.03
+"""The share of transactions before which a client takes another node by itself."""
 _ASK_S = 0.03
 _ABORTED = 0.03
 """The share of questions about a client's own id that abort it instead."""
@@ -50,6 +52,8 @@ class Client:
             if workload.stopping.is_set():
                 break
             workload.at_work[self] = id, time.monotonic()
+            if workload.others and self.rng.random() < _MOVED:
+                self.http.move_on()  # else all would gather at one node
             ops = random_ops(self.rng, numbers, id // GENERATION)
             done = await send(self, id, ops)
             if done is None:
