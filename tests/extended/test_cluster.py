@@ -252,6 +252,46 @@ def test_replicated_or_not_at_all(cluster: Cluster, client: httpx.Client) -> Non
         remove(strict.data_dir)
 
 
+def test_reads_go_on_while_no_standby_confirms(cluster: Cluster, client: httpx.Client) -> None:
+    """Also where the database stores code, which any read may call; a write is answered within its own time limit."""
+    strict = start_service(new_data_dir(), env={"TUPLEGATE_ENGINE": cluster.url, "TUPLEGATE_DURABILITY": "replicated"})
+    try:
+        strict.key = client.headers["authorization"].partition(" ")[2]
+        with strict.client() as other:
+            other.timeout = httpx.Timeout(20)
+            Sql(other)("create function f() returns int language plpgsql as 'begin return 1; end'")
+            assert Sql(other).value("select f() as f") == 1
+            cluster.standby.freeze()
+            try:
+                body = {"statements": ["insert into t values (50)", "select f()"], "timeout_ms": 1000}
+                late = other.post("/v1/transaction", json=body)
+                assert (late.status_code, late.json()["error"]["code"]) == (503, "outcome_unknown")
+                id = late.json()["transaction_id"]
+                assert other.get(f"/v1/transaction/{id}").json()["state"] == "in_progress"
+                for read in (
+                    "select f()",
+                    "with f as (select f()) select * from f",
+                    "select set_config('a.b', '1', false)",
+                ):
+                    answer = query(other, read)
+                    assert answer.status_code == 200, answer.text
+                    assert answer.json()["success"], answer.text
+                    stream = query(other, f"{STREAM} {read}")
+                    assert "event: done" in stream.text, stream.text
+                for read in ("show server_version", "explain select f()"):
+                    assert query(other, read).status_code == 200
+                reading = other.post("/v1/transaction", json={"statements": ["select f()", "select a from t"]})
+                assert reading.json()["success"], reading.text
+            finally:
+                cluster.standby.thaw()
+            wait_until(lambda: other.get(f"/v1/transaction/{id}").json()["state"] == "committed")
+            wait_until(lambda: health(other)["status"] == "ok")
+            Sql(other)("drop function f")
+    finally:
+        assert strict.stop() == 0
+        remove(strict.data_dir)
+
+
 class _Between:
     """A proxy that does to a connection what poolers do: `change` gets each message of the start, and gives another."""
 

@@ -2,8 +2,12 @@
 
 The transaction itself records its answer, so there is never one without the other. While the first request runs, a lock
 that ends with the worker holds its key. Failures are not recorded, so the client may try again.
+
+A worker can die when its transaction is decided and not committed yet. So before a repeat runs, and again before the
+client hears that it failed, the engine is asked whether an earlier transaction with the key is recorded or undecided.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,6 +24,8 @@ _ROWS_BYTES_MAX: Final = 16 * 2**20
 _ANSWERS_BYTES_MAX: Final = {port.Access.WRITE: 64 * 2**20, port.Access.READ: 32 * 2**20}
 """The space for recorded answers of one database: beyond `_ROWS_BYTES_MAX` they are kept without rows, beyond these
 bounds not at all. Readers get less, so that they cannot use up the space of writers."""
+_PAUSES_S: Final = (0.01, 0.05, 0.2, 0.5, 1.0, 1.0)
+"""Between looks at what is undecided. Another worker commits what is prepared within two seconds."""
 _REPLAYED: Final = (("idempotency-replayed", "true"),)
 
 
@@ -55,12 +61,10 @@ async def run_once(
     route = exchange.path
     request = hashlib.sha256(exchange.body).hexdigest()
     async with engine.hold_in(target.database, port.Lock.IDEMPOTENCY, f"{route}/{key}") as free:
-        kept = await engine.find_kept(target.database, route, key)
         # The holder of the key may have answered already, and be about to release it.
-        if await _replay(engine, exchange, kept, request):
+        kept = await engine.find_kept(target.database, route, key)
+        if await _replay(engine, exchange, kept, request, free=free):
             return
-        if not free:
-            raise ServiceError("idempotency_in_progress", "a request with this Idempotency-Key is still running")
         if kept.bytes > _ANSWERS_BYTES_MAX[target.access]:
             raise ServiceError(
                 "answers_full",
@@ -76,9 +80,9 @@ async def run_once(
 
         try:
             await run(port.Keep(route, key, request, record))
-        except port.Superseded:
-            # Another worker finished the same request between the look and the commit.
-            if not await _replay(engine, exchange, await engine.find_kept(target.database, route, key), request):
+        except (port.StatementFailed, port.Superseded, port.CopyRefused):
+            # An earlier request may be the cause: its rows, its locks, its record. Then its answer is the answer.
+            if not await _replay(engine, exchange, await _find_decided(engine, target.database, route, key), request):
                 raise
         else:
             await tell_newest(exchange, engine)
@@ -99,9 +103,27 @@ async def run_alone(
         raise
 
 
-async def _replay(engine: port.Engine, exchange: Exchange, kept: port.KeptAnswers, request: str) -> bool:
-    """Send the recorded answer, if there is one; return whether there was."""
+async def _find_decided(engine: port.Engine, database: str, route: str, key: str) -> port.KeptAnswers:
+    """Return what is recorded under a key, once it is decided; as it stands where that takes too long.
+
+    The failed request's own transaction can be the one that is undecided, for as long as the engine takes to end it.
+    """
+    for pause_s in _PAUSES_S:
+        kept = await engine.find_kept(database, route, key)
+        if not kept.undecided:
+            return kept
+        await asyncio.sleep(pause_s)
+    return await engine.find_kept(database, route, key)
+
+
+async def _replay(
+    engine: port.Engine, exchange: Exchange, kept: port.KeptAnswers, request: str, *, free: bool = True
+) -> bool:
+    """Send the recorded answer, if there is one; return whether there was. Raises idempotency_in_progress where there
+    may be one soon: the key is not `free`, or an earlier transaction is undecided."""
     if kept.found is None:
+        if not free or kept.undecided:
+            raise ServiceError("idempotency_in_progress", "a request with this Idempotency-Key is still running")
         return False
     if kept.found.request != request:
         raise ServiceError("idempotency_mismatch", "this Idempotency-Key was used with another body; nothing was run")

@@ -56,10 +56,14 @@ class KeptAnswer(msgspec.Struct, frozen=True):
 
 
 class KeptAnswers(msgspec.Struct, frozen=True):
-    """The answer recorded under one key, and how many bytes the answers of the whole database take."""
+    """The answer recorded under one key, and how many bytes the answers of the whole database take.
+
+    `undecided`: a transaction that would record an answer under this key may still commit.
+    """
 
     found: KeptAnswer | None
     bytes: int
+    undecided: bool = False
 
 
 class Promise(msgspec.Struct, frozen=True):

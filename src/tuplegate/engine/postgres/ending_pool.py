@@ -60,8 +60,8 @@ class Server:
     queue_max: int
     connect_timeout_s: float
     code_check_s: float
-    is_certain: Callable[[str], Awaitable[bool]]
-    is_confirmed: Callable[[str], Awaitable[bool]]
+    is_certain: Callable[[str, float], Awaitable[bool]]
+    is_confirmed: Callable[[str, float], Awaitable[bool]]
     waits_for_standby: Callable[[int], Awaitable[bool]]
 
 

@@ -166,15 +166,15 @@ class Pool(EndingPool):
         """Return whether a standby must confirm what was written before it is acknowledged."""
         return self.primary.demands_standby
 
-    async def see_confirmed(self, member: Member) -> None:
-        """Raise OutcomeUnknown where no standby has what was committed on the connection."""
-        if not await self._server.is_confirmed(member.server):
+    async def see_confirmed(self, member: Member, until: float) -> None:
+        """Raise OutcomeUnknown where no standby has what was committed on the connection by then."""
+        if not await self._server.is_confirmed(member.server, until):
             raise OutcomeUnknown("it was applied, but no standby is known to have it, so that it could still be lost")
 
-    async def flush_commits(self, member: Member) -> None:
+    async def flush_commits(self, member: Member, until: float) -> None:
         """Return when all that was committed on the connection is so for good. Raises OutcomeUnknown where that is not
-        known in time."""
-        if not await self._server.is_certain(member.server):
+        known by then."""
+        if not await self._server.is_certain(member.server, until):
             raise OutcomeUnknown("it was applied, but the engine did not say in time that it is so for good")
 
     def _after_reset(self, member: Member, reset: DirectFuture[list[PGresult]]) -> None:

@@ -28,8 +28,8 @@ from tuplegate.engine.libpq.templates import Form, Template, find_template
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.preparing import drop_stale, judge, prepare, read_statement
 from tuplegate.engine.postgres.query.rules import (
-    CURSORS,
     NUMBER,
+    READERS,
     allow_steps,
     begin,
     changes_types,
@@ -54,10 +54,10 @@ _COMMIT: Final = Command(b"COMMIT", begins=False)
 class Execution(RepeatableRun[port.Result]):
     """One statement. `as_sent` runs the very text, whatever was prepared.
 
-    Of one attempt: `applied` means that it is committed, whatever fails from then on. `lazy`: its commit may not have
-    waited for the disk. `runs_code`: it is a VACUUM, and runs code of the tenant's own. `unjudged`: it comes often, and
-    is prepared from now on if its columns allow it. `asked` is the question for the engine's position, where that went
-    along with the statement.
+    Of one attempt: `applied` means that it is committed, whatever fails from then on. `wrote`: it may have written.
+    `lazy`: its commit may not have waited for the disk. `runs_code`: it is a VACUUM, and runs code of the tenant's own.
+    `unjudged`: it comes often, and is prepared from now on if its columns allow it. `asked` is the question for the
+    engine's position, where that went along with the statement.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Execution(RepeatableRun[port.Result]):
         super().begin(member)
         self.applied = False
         self.lazy = False
+        self.wrote = True
         self.prepared = False
         self.runs_code = False
         self.unjudged: Form | None = None
@@ -134,9 +135,8 @@ class Execution(RepeatableRun[port.Result]):
             member.hide_kept()
         try:
             values = None if not plain or self.describe else write_texts(statement, state.encoders.types)
-            # What runs code that could fill its session is looked at before it is committed.
-            looked_at = state.full_at is not None or (state.has_lasting_code and self.target.may_write)
-            if values is None or looked_at:
+            has_doubt = (state.has_code or self.lazy) and self._must_tell_writes()
+            if values is None or state.full_at is not None or has_doubt:
                 result = await self._run_carefully()
             else:
                 rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
@@ -147,10 +147,11 @@ class Execution(RepeatableRun[port.Result]):
                     values = template.values
                 results = await self._send(values, rows, kept, first)
                 result = self._read(results, rows) or await self._learn(results[-1], rows)
-            if self.lazy:
-                await self.pool.flush_commits(member)
-            if self.pool.demands_standby and may_write(self.target, statement, self.pool):
-                await self.pool.see_confirmed(member)
+            if self.wrote:
+                if self.lazy:
+                    await self.pool.flush_commits(member, self.deadline)
+                if self.pool.demands_standby and may_write(self.target, statement, self.pool):
+                    await self.pool.see_confirmed(member, self.deadline)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = member.take_notices()
@@ -297,7 +298,7 @@ class Execution(RepeatableRun[port.Result]):
             self.runs_code = await vacuum_runs_code(self.member)
         if size_check is not None:
             return await self._run_within(size_check, params)
-        if self.statement.keyword in CURSORS | WRITES and self.pool.state.has_lasting_code and self.target.may_write:
+        if self._must_tell_writes():
             return await self._run_in_block(params, None)
         await allow_steps(self.member, self.statement)
         return await self._run_plainly(params)
@@ -321,6 +322,14 @@ class Execution(RepeatableRun[port.Result]):
                 raise explain_full(size_check.bound) from failure
             raise
 
+    def _must_tell_writes(self) -> bool:
+        """Return whether it runs in a block, where the engine tells before the commit whether it has written: it is not
+        told by its text, and a commit that wrote must be waited for. Code that could fill its session is looked at
+        there, too."""
+        state = self.pool.state
+        may_run = state.has_lasting_code or self.lazy or (state.has_code and self.pool.demands_standby)
+        return may_run and self.target.may_write and self.statement.keyword in READERS | WRITES
+
     async def _run_in_block(self, params: list[bytes | None] | None, size_check: SizeCheck | None) -> port.Result:
         rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
         in_chunks = self.statement.keyword not in ("call", "do")
@@ -340,8 +349,7 @@ class Execution(RepeatableRun[port.Result]):
             await size_check.check(self.member)
             results += await self.member.run(*commit)
             check(results)
-        if results[-3].get_value(0, 0) is None:
-            self.lazy = False  # it wrote nothing
+        self.wrote = results[-3].get_value(0, 0) is not None
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
         if not in_chunks and results[2].nfields:

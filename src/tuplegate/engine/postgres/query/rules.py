@@ -38,7 +38,7 @@ _IN_STEPS: Final = frozenset({"vacuum", "analyze", "analyse", "reindex", "cluste
 _STEPS_MAX: Final = 8
 """Transactions that any other statement can begin, at most: CREATE INDEX CONCURRENTLY begins four."""
 _LEAVE_SERIALIZABLE: Final = Command(b"SET default_transaction_isolation = 'repeatable read'", begins=False)
-_READERS: Final = CURSORS | {"explain", "show"}
+READERS: Final = CURSORS | {"explain", "show"}
 """First words of what can run read-only, as a rule."""
 _KEEP_TYPES: Final = CURSORS | WRITES | {"show", "explain"}
 
@@ -76,13 +76,13 @@ async def find_size_check(
         if pool.state.has_code and await vacuum_runs_code(member):
             raise explain_full(bound, CODE_IN_VACUUM)
         return None
-    check_keyword(bound, statement.keyword, reads=statement.keyword in _READERS)
+    check_keyword(bound, statement.keyword, reads=statement.keyword in READERS)
     return await SizeCheck.before(member, pool.state, bound)
 
 
 def must_only_read(statement: port.Statement, size_check: SizeCheck | None) -> bool:
     """Return whether a query may not write because hardly any room is left on the disk."""
-    return size_check is not None and size_check.bound == DISK_LOW and statement.keyword in _READERS
+    return size_check is not None and size_check.bound == DISK_LOW and statement.keyword in READERS
 
 
 def lacks_disk(failure: port.StatementFailed, size_check: SizeCheck | None) -> bool:
@@ -111,9 +111,16 @@ def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> boo
 
 def text_may_write(statement: port.Statement) -> bool:
     """Return the same by its text alone: where there is code of the tenant's, any query may call it."""
-    if statement.keyword not in CURSORS or statement.keyword == "with":
+    keyword = statement.keyword
+    if keyword == "show":
+        return False
+    if keyword not in CURSORS and keyword != "explain":
         return True
     folded = fold(statement.sql)
+    if keyword == "explain":
+        return "analy" in folded
+    if keyword == "with" and any(word in folded for word in WRITES):
+        return True
     return "into" in folded or "lo_" in folded or "lowrite" in folded
 
 

@@ -140,6 +140,8 @@ class Stream(StreamedRows):
         self._member = run.member
         self._params = params
         self._size_check = size_check
+        self._must_confirm = False
+        """Whether it is not known to have written nothing, and a commit that wrote must be waited for."""
 
     @property
     def exec_us(self) -> int:
@@ -153,14 +155,18 @@ class Stream(StreamedRows):
             and not run.is_inside
             and (rules.may_commit_lazily(run.target, reading, run.pool) or statement.keyword in ("call", "do"))
         )
+        replicated = run.pool.demands_standby and run.writes and not run.is_inside
+        self._must_confirm = lazy or replicated
         try:
             async for block in self._blocks():
                 yield block
-            with run:
-                if lazy:
-                    await run.pool.flush_commits(run.member)
-                if run.pool.demands_standby and run.writes and not run.is_inside:
-                    await run.pool.see_confirmed(run.member)
+            if self._must_confirm:
+                with run:
+                    until = asyncio.get_running_loop().time() + run.left_s
+                    if lazy:
+                        await run.pool.flush_commits(run.member, until)
+                    if replicated:
+                        await run.pool.see_confirmed(run.member, until)
         except RowsTooWide as exc:  # only a cursor's rows come together, and nothing is committed before their end
             raise explain_width(STREAM_APART, self.exec_us) from exc
         except ConnectionLost as exc:
@@ -217,8 +223,9 @@ class Stream(StreamedRows):
             if self._size_check is not None:
                 await self._size_check.check(self._member)
             looked_at = [state.ready_to_commit] if self._run.may_grow and state.has_code else []
-            results = await self._member.run(*looked_at, Command(b"COMMIT", begins=False))
+            results = await self._member.run(rules.NUMBER, *looked_at, Command(b"COMMIT", begins=False))
         check(results)
+        self._must_confirm = self._must_confirm and results[0].get_value(0, 0) is not None
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 

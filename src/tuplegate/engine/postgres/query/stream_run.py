@@ -39,10 +39,14 @@ class StreamRun(Run):
     def keywords(self) -> list[str]:
         return [self.statement.keyword]
 
+    @property
+    def left_s(self) -> float:
+        """Return how much of its time limit was left when its block was last entered."""
+        return max(self.bounds.timeout_ms / 1000 - self.elapsed_us / 1e6, 0)
+
     def __enter__(self) -> None:
         self._started = perf_counter_ns()
-        left_s = max(self.bounds.timeout_ms / 1000 - self.elapsed_us / 1e6, 0)
-        self._timer = asyncio.get_running_loop().call_later(left_s, self.end, Why.TIME)
+        self._timer = asyncio.get_running_loop().call_later(self.left_s, self.end, Why.TIME)
 
     def __exit__(self, *exc: object) -> None:
         assert self._timer is not None

@@ -262,6 +262,6 @@ def _explain(failure: port.EngineFailure) -> str:
     return f"it does not answer: {failure}"
 
 
-async def _is_safe(_server: str) -> bool:
+async def _is_safe(_server: str, _until: float) -> bool:
     """Nothing is written there."""
     return True

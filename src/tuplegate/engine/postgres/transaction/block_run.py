@@ -44,7 +44,7 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
     """The statements of one transaction, and what came of them.
 
     `_is_clean`: what its statements left on the connection was removed together with the commit. `_as_sent`: nothing of
-    it runs prepared.
+    it runs prepared. `_claim` comes before the statements, and none of them runs where it fails.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
         self._closing: list[PGresult] = []
         self._notices: list[port.Notice] = []
         self._preparing: Preparing | None = None
+        self._claim: Command | None = None
 
     # `writes` is False: it asks the guard itself before it prepares, when it is known whether it has written.
 
@@ -98,6 +99,8 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
         if self.is_plain:
             # What is plain cannot change the isolation, and takes its snapshot with its first statement.
             waiting = self._put_own(waiting[0])
+        if self._claim is not None:
+            waiting.append(self._claim)
         owners: list[int | None] = [None] * len(waiting)
         for index, statement in enumerate(self.statements):
             rows = RowCollector(self.pool.encoders, self.member, statement.shape, self.bounds, budget=budget)
@@ -195,6 +198,8 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
         self._notices = (self._notices + self.member.take_notices())[:_NOTICES_MAX]
         for position, result in enumerate(results):
             if result.status == _ERROR:
+                if commands[position] is self._claim:
+                    raise port.Conflict("an earlier request with this key is not decided yet", sqlstate="40001")
                 raise _failure_of(result, commands, owners, position)
         check(results)
         if self._preparing is not None:

@@ -101,14 +101,16 @@ class Ledger:
         return keep is not None and (await self.find_kept(database, keep.route, keep.key)).found is not None
 
     async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
-        kept, server = await self._call_of(database, self.records(database).kept(route, key))
+        records = self.records(database)
+        # The claim comes first: a transaction that was decided when it was given up is then seen, whatever it did.
+        (claimed, *kept), server = await self._call_of(database, records.claim(route, key), records.kept(route, key))
         request, body, kept_bytes = kept
         found = None
         if request is not None and body is not None:
             if not await self._is_certain(server):
                 raise port.EngineUnavailable("what was recorded could still be lost: a standby does not have it yet")
             found = port.KeptAnswer(request.decode(), bytes.fromhex(body.decode()))
-        return port.KeptAnswers(found, int(kept_bytes or 0))
+        return port.KeptAnswers(found, int(kept_bytes or 0), undecided=claimed != b"t")
 
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
         """Record the promise of a transaction that could not write, in a transaction of its own."""
@@ -124,15 +126,15 @@ class Ledger:
         """Call a function of the records; return its one row."""
         return (await self._call_of(database, command))[0]
 
-    async def _call_of(self, database: str, command: Command) -> tuple[list[bytes | None], str]:
-        """Call a function of the records; return its one row, and the server that answered."""
+    async def _call_of(self, database: str, *commands: Command) -> tuple[list[bytes | None], str]:
+        """Call functions of the records; return the values of their one row each, and the server that answered."""
         pool = self._pool_of(database)
         member = pool.take() or await pool.wait(asyncio.get_running_loop().time() + _WAIT_S)
         results: list[PGresult] = []
         late = asyncio.get_running_loop().call_later(_WAIT_S, pool.leave, member)
         try:
             await pool.freshen(member)
-            results = await member.run(_BEGIN, command, _COMMIT)
+            results = await member.run(_BEGIN, *commands, _COMMIT)
             check(results)
         except ConnectionLost as exc:
             raise port.EngineUnavailable("the connection to the engine was lost") from exc
@@ -146,7 +148,7 @@ class Ledger:
             late.cancel()
         # It ran nothing but a function of the service's own.
         pool.give_back(member, Leftovers.NOTHING)
-        return [results[1].get_value(0, column) for column in range(results[1].nfields)], member.server
+        return [row.get_value(0, column) for row in results[1:-1] for column in range(row.nfields)], member.server
 
     # -- locks --------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from tuplegate.engine.postgres.transaction.records import NOT_FIRST
 from tuplegate.engine.postgres.transaction.recovery import Settled
 from tuplegate.engine.postgres.transaction.two_phase import (
     CANNOT_PREPARE,
+    DECIDE_LEAST_S,
     CannotPrepare,
     Stage,
     explain_unknown,
@@ -84,7 +85,7 @@ class OpenTransaction(OpenStatements):
         gid = recovery.new_gid()
         recovery.in_hand.add(gid)
         try:
-            late = self._give_up_after(bounds.timeout_ms / 1000)
+            late = self._give_up_after(bounds.timeout_ms / 1000 + DECIDE_LEAST_S)
             try:
                 done = await self._prepare_at_once(gid, last, bounds)
                 if done.number is not None:
@@ -119,7 +120,7 @@ class OpenTransaction(OpenStatements):
         try:
             done = await self._send_at_once(gid, last, bounds)
         except ConnectionLost as lost:
-            settled = await recovery.settle_prepared(self.target.database, self.member, gid)
+            settled = await recovery.settle_prepared(self.target.database, self.member, gid, self._settle_by())
             if settled is Settled.UNKNOWN:
                 raise explain_unknown(ticket=recovery.ticket(gid, self.member)) from lost
             if settled is Settled.ABORTED:

@@ -11,6 +11,10 @@ returns NULL.
 
 Nothing here is read inside a serializable transaction: a gap that one transaction has looked at and another then fills
 counts as a conflict, and all keys share a few pages. Two who want the same record meet in its unique index instead.
+
+A transaction that will record an answer claims the answer's key before its first statement, by a lock that it holds
+until it is committed or rolled back: a prepared transaction keeps it, also through a restart of the engine. So whoever
+gets the lock knows that every earlier transaction with that key is decided.
 """
 
 import hashlib
@@ -92,6 +96,20 @@ END""",
 }
 """By their signatures."""
 
+# The engine's own function, wherever the windows have put it: theirs takes a while on purpose.
+_MAKE_CLAIM: Final = """
+DO $$
+DECLARE take text;
+BEGIN
+  SELECT format('%I.%I', pronamespace::regnamespace, proname) INTO STRICT take FROM pg_proc
+   WHERE oid < 16384 AND oid::regprocedure::text ~ '(^|\\.)pg_try_advisory_xact_lock\\(bigint\\)$';
+  EXECUTE format('GRANT EXECUTE ON FUNCTION %s(bigint) TO {records}', take);
+  EXECUTE format('CREATE FUNCTION tuplegate.claim(lock bigint, mac text) RETURNS boolean {definer}'
+                 ' BEGIN ATOMIC SELECT %s($1) WHERE tuplegate.is_genuine(''claim/'' || $1, $2); END', take);
+  ALTER FUNCTION tuplegate.claim(bigint, text) OWNER TO {records};
+END $$
+"""
+
 _OF_POSITIONS: Final = (
     "pg_current_wal_insert_lsn()",
     "pg_last_wal_replay_lsn()",
@@ -142,6 +160,7 @@ def write_furnishing(owners: Owners) -> list[str]:
         *(f"GRANT EXECUTE ON FUNCTION pg_catalog.{function} TO {records}" for function in _OF_POSITIONS),
         *_FUNCTIONS.values(),
         *(f"ALTER FUNCTION tuplegate.{signature} OWNER TO {records}" for signature in _FUNCTIONS),
+        _MAKE_CLAIM.format(records=records, definer=_DEFINER),
     ]
 
 
@@ -164,6 +183,11 @@ class Records:
         text = f"keep/{route}/{request}/{key}"
         return self._call("tuplegate.keep($1, $2, $3, $4, $5)", text, route, key, request, body.hex())
 
+    def claim(self, route: str, key: str) -> Command:
+        """Return what claims the key; it returns whether it did."""
+        lock = int.from_bytes(hashlib.sha256(self._sign(f"lock/{route}/{key}")).digest()[:8], signed=True)
+        return self._call("tuplegate.claim($1, $2)", f"claim/{lock}", str(lock))
+
     def kept(self, route: str, key: str) -> Command:
         return self._call("* FROM tuplegate.kept($1, $2, $3)", f"kept/{route}/{key}", route, key)
 
@@ -182,9 +206,7 @@ class Records:
 
     def insist(self, promise: Promise, done: TransactionResult) -> list[Command]:
         """Return the same as commands that fail with NOT_FIRST where somebody else was first."""
-        return [
-            Command(_INSIST % command.sql[7:], command.params, begins=False) for command in self.write(promise, done)
-        ]
+        return [insist(command) for command in self.write(promise, done)]
 
     def insist_with_number(self, id: str) -> Command:
         """Return the record of an id that is committed, as a command that fails in the same way. It returns the
@@ -200,3 +222,9 @@ class Records:
     def _sign(self, message: str) -> bytes:
         inner = hashlib.sha256(self.secret + message.encode()).digest()
         return hashlib.sha256(self.secret + inner).hexdigest().encode()
+
+
+def insist(command: Command) -> Command:
+    """Return a call of a record's function as a command that fails with NOT_FIRST where the function does not return
+    true."""
+    return Command(_INSIST % command.sql[7:], command.params, begins=False)

@@ -263,7 +263,9 @@ class Recovery:
             " been applied or not"
         )
 
-    async def settle_prepared(self, database: str, member: Connection, gid: str, number: int | None = None) -> Settled:
+    async def settle_prepared(
+        self, database: str, member: Connection, gid: str, until: float, number: int | None = None
+    ) -> Settled:
         """Find out whether a transaction is committed whose connection was lost while it prepared, or after that; then
         its `number` is given. It is if it is prepared, and then this commits it."""
         seen: str | None = None
@@ -286,9 +288,9 @@ class Recovery:
                     return Settled.ABORTED if gone else None
                 if server != member.server:
                     return await self._settle_number(server, number)
-            return Settled.COMMITTED if await self.certainty.is_certain(server) else None
+            return Settled.COMMITTED if await self.certainty.is_certain(server, until) else None
 
-        known = await self._until_known(look)
+        known = await self._until_known(look, until)
         if not self._primary.follows and (seen is not None or number is not None):
             # What is prepared is decided: its server will commit it, also where nobody can be asked any more.
             known = Settled.COMMITTED
@@ -309,7 +311,11 @@ class Recovery:
         return Settled.UNKNOWN if state in ("committed", None) else Settled.ABORTED
 
     async def settle_recorded(
-        self, database: str, member: Connection, find_record: Callable[[], Awaitable[tuple[bool, str]]]
+        self,
+        database: str,
+        member: Connection,
+        find_record: Callable[[], Awaitable[tuple[bool, str]]],
+        until: float,
     ) -> Settled:
         """Find out whether a transaction is committed that carries a record, and whose connection was lost while it
         committed. `find_record` tells whether the record is there, and which server has told it."""
@@ -320,25 +326,24 @@ class Recovery:
             is_there, server = await find_record()
             if not is_there:
                 return Settled.ABORTED
-            return Settled.COMMITTED if await self.certainty.is_certain(server) else None
+            return Settled.COMMITTED if await self.certainty.is_certain(server, until) else None
 
-        return self._settled(await self._until_known(look))
+        return self._settled(await self._until_known(look, until))
 
     def _settled(self, found: Settled | None) -> Settled:
         settled = found or Settled.UNKNOWN
         self.events[f"in_doubt_settled_total {settled.value}"] += 1
         return settled
 
-    async def _until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
+    async def _until_known(self, look: Callable[[], Awaitable[_T | None]], until: float) -> _T | None:
         """Wait for the result in a task of its own, as a time limit needs one."""
-        return await asyncio.get_running_loop().create_task(self._look_until_known(look))
+        return await asyncio.get_running_loop().create_task(self._look_until_known(look, until))
 
-    async def _look_until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
-        deadline = asyncio.get_running_loop().time() + _SETTLE_S
-        while asyncio.get_running_loop().time() < deadline:
+    async def _look_until_known(self, look: Callable[[], Awaitable[_T | None]], until: float) -> _T | None:
+        while asyncio.get_running_loop().time() < until:
             known: _T | None = None
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(until):
                     known = await look()
             except (EngineUnavailable, TimeoutError):
                 pass  # it may be starting again

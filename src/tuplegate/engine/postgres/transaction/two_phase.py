@@ -30,12 +30,16 @@ from tuplegate.engine.postgres.query.run import RunAgain, Why, explain_age
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.transaction.block_run import BlockRun
 from tuplegate.engine.postgres.transaction.ledger import Ledger
-from tuplegate.engine.postgres.transaction.records import NOT_FIRST
+from tuplegate.engine.postgres.transaction.records import NOT_FIRST, insist
 from tuplegate.engine.postgres.transaction.recovery import Recovery, Settled
 
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
 _DECIDE_S: Final = 25.0
-"""How long the engine may take over a commit before its connection is given up for lost."""
+"""How long the engine may take over a commit before its connection is given up for lost, within the time limit."""
+DECIDE_LEAST_S: Final = 2.0
+"""How long it may take at least, however little is left of the time limit."""
+_SETTLE_LEAST_S: Final = 1.0
+"""How long the outcome is looked for at least, after the connection was lost."""
 # COMMIT PREPARED waits as the session is set: for what the service wants, and not for a standby to replay it.
 _WAIT_AS_ALWAYS: Final = Command(b"SET synchronous_commit = 'on'", begins=False)
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
@@ -69,7 +73,8 @@ class TransactionRun(BlockRun):
     """One transaction. Its deadline holds for phase one.
 
     `promise` is what the client was promised, and `_promised` the same with the id that this attempt needs. Where it is
-    committed in two phases, `_records` of it go together with PREPARE.
+    committed in two phases, `_records` of it go together with PREPARE. What is not decided by `_decide_by` is answered
+    as unknown.
     """
 
     def __init__(
@@ -85,12 +90,16 @@ class TransactionRun(BlockRun):
         self._decider = decider
         self.promise: port.Promise | None = None
         self.two_phase = False
+        self._decide_by = 0.0
 
     def begin(self, member: Member) -> None:
         super().begin(member)
         self.stage = Stage.RUNNING
         self._promised = self.promise
         self._records: list[Command] = []
+        if self.promise is not None and self.promise.keep is not None and not self.is_read_only:
+            keep = self.promise.keep
+            self._claim = insist(self._decider.ledger.records(self.target.database).claim(keep.route, keep.key))
 
     @property
     def must_commit(self) -> bool:
@@ -166,7 +175,7 @@ class TransactionRun(BlockRun):
     async def _see_confirmed(self, number: int) -> None:
         """Raise OutcomeUnknown where no standby is known to have it."""
         try:
-            await self.pool.see_confirmed(self.member)
+            await self.pool.see_confirmed(self.member, self._decide_by)
         except port.OutcomeUnknown as unknown:
             unknown.id = self._promised.id if self._promised is not None else None
             unknown.ticket = self._number_ticket(number)
@@ -245,7 +254,8 @@ class TransactionRun(BlockRun):
     async def _phase_two(self, number: int | None) -> None:
         """Commit, and give the connection back. Nothing cancels it; the connection counts as lost if it takes too
         long."""
-        late = self._give_up_after(0)
+        left_s = self.deadline - asyncio.get_running_loop().time()
+        late = self._give_up_after(max(DECIDE_LEAST_S, min(left_s, _DECIDE_S)))
         try:
             if number is None:
                 await self._commit_plainly(wrote=False)
@@ -293,8 +303,13 @@ class TransactionRun(BlockRun):
         return results
 
     def _give_up_after(self, seconds: float) -> asyncio.TimerHandle:
-        """Give the connection up for lost where the engine takes too long over a commit, and `seconds` more."""
-        return asyncio.get_running_loop().call_later(seconds + _DECIDE_S, self._give_up)
+        """Give the connection up for lost where the engine takes longer than that over a commit."""
+        self._decide_by = asyncio.get_running_loop().time() + seconds
+        return asyncio.get_running_loop().call_at(self._decide_by, self._give_up)
+
+    def _settle_by(self) -> float:
+        """Return until when the outcome is looked for, now that the connection is lost."""
+        return max(self._decide_by, asyncio.get_running_loop().time() + _SETTLE_LEAST_S)
 
     def _give_up(self) -> None:
         if not self.member.closed:
@@ -316,7 +331,7 @@ class TransactionRun(BlockRun):
             await self._commit_plainly(wrote=True)
         except ConnectionLost as exc:
             settled = await self._decider.recovery.settle_recorded(
-                self.target.database, self.member, lambda: self._find_record(id)
+                self.target.database, self.member, lambda: self._find_record(id), self._settle_by()
             )
             if settled is Settled.UNKNOWN:
                 raise explain_unknown(id) from exc
@@ -326,7 +341,7 @@ class TransactionRun(BlockRun):
         if self.pool.state.has_code or not self.is_plain:
             # A deferred trigger may have made the commit lazy at the last moment.
             try:
-                await self.pool.flush_commits(self.member)
+                await self.pool.flush_commits(self.member, self._settle_by())
             except port.OutcomeUnknown as unknown:
                 raise explain_unknown(id) from unknown
 
@@ -351,7 +366,9 @@ class TransactionRun(BlockRun):
             prepare = Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False)
             prepared = await self._guarded(*self._records, prepare)
         except ConnectionLost as exc:
-            settled = await self._decider.recovery.settle_prepared(self.target.database, self.member, gid)
+            settled = await self._decider.recovery.settle_prepared(
+                self.target.database, self.member, gid, self._settle_by()
+            )
             if settled is Settled.UNKNOWN:
                 raise explain_unknown(ticket=self._decider.recovery.ticket(gid, self.member)) from exc
             if settled is Settled.ABORTED:
@@ -380,7 +397,9 @@ class TransactionRun(BlockRun):
         else:
             # Decided and durable on its server: it is there to be committed, or it has been. Recovery sees to it if we
             # cannot. A server that has taken its place need not have it.
-            settled = await self._decider.recovery.settle_prepared(self.target.database, self.member, gid, number)
+            settled = await self._decider.recovery.settle_prepared(
+                self.target.database, self.member, gid, self._settle_by(), number
+            )
             if settled is Settled.UNKNOWN:
                 raise explain_unknown(ticket=self._number_ticket(number))
             if settled is Settled.ABORTED:
