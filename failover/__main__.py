@@ -23,7 +23,7 @@ LINES_MAX = 40
 CHARACTERS_MAX = 1000
 LINE_MAX = 300
 SHOWN = 3
-MUTATED_MIN = 1500
+MUTATED_MIN = 800
 """Transactions of a run with a mutation, at least."""
 
 
@@ -49,7 +49,7 @@ def main() -> int:
         return 2
     for line in (*verdict.figures, f"transactions: {verdict.counts}", *verdict.failed[:LINES_MAX]):
         print(line[:CHARACTERS_MAX])
-    print(f"seed {seed}: {len(verdict.wrong)} wrong, {len(verdict.late)} late, {len(verdict.broken)} broken")
+    print(f"seed {seed}: {len(verdict.failed)} complaints, {len(verdict.wrong)} of them about what was promised")
     return 1 if verdict.failed else 0
 
 
@@ -59,14 +59,19 @@ def _mutate(names: tuple[str, ...], seed: int, say: Say) -> int:
     for waits in (True, False):
         chosen = [MUTATIONS[name] for name in names if MUTATIONS[name].waits is waits]
         trials = [
-            Trial(seed, mutation.faults, rounds=1, calm_s=0, mutation=mutation.name,
+            Trial(seed, mutation.faults, rounds=1, calm_s=0, shares=mutation.shares, mutation=mutation.name,
                   transactions_min=MUTATED_MIN, waits=waits)
             for mutation in chosen
         ]  # fmt: skip
         for mutation, verdict in zip(chosen, run_all(trials, say) if trials else (), strict=True):
             missed += not verdict.wrong
             found = f"found, {len(verdict.wrong)} times" if verdict.wrong else "NOT FOUND"
-            lines = (f"{mutation.name}: {mutation.sentence}: {found}", *verdict.wrong[:SHOWN], *verdict.broken)
+            lines = (
+                f"{mutation.name}: {mutation.sentence}: {found}",
+                *verdict.wrong[:SHOWN],
+                *verdict.logged,
+                *verdict.broken,
+            )
             for line in (*lines, *([] if verdict.wrong else verdict.figures)):
                 print(line[:LINE_MAX], flush=True)
     print(f"seed {seed}: {len(names) - missed} of {len(names)} mutations found")

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tests.list_append.workload import Shares
+
 from tuplegate.data_plane import idempotency
 from tuplegate.engine import port
 from tuplegate.engine.libpq import connection
@@ -30,6 +32,14 @@ from tuplegate.engine.postgres.transaction.records import Records
 from tuplegate.engine.postgres.transaction.recovery import Recovery
 from tuplegate.engine.postgres.transaction.two_phase import TransactionRun
 
+MIXED = Shares(queries=0.2, interactive=0.12, streams=0.12, snapshots=0.15, wire=0.15, chosen_ids=0.6, keys=0.5)
+"""What clients send: something of everything."""
+_WHOLE = Shares(chosen_ids=0.4, keys=0.3)
+_SINGLE = Shares(queries=1.0)
+_READS = Shares(queries=0.5, snapshots=0.4, chosen_ids=0.6)
+_WIRE = Shares(wire=0.9)
+_LOST = ("reset", "half-open", "reset")
+
 
 def replace(owner: Any, name: str, new: Any) -> Any:
     """Put something in the place of a part of the product, which must be there; return that part."""
@@ -47,6 +57,8 @@ def run_keys_again() -> None:
         return False
 
     def write_id_only(self: Records, promise: port.Promise, done: port.TransactionResult) -> list[Command]:
+        if promise.keep is not None:
+            promise.keep.body(done)  # it makes the answer
         return write(self, port.Promise(promise.id), done)  # type: ignore[no-any-return]
 
     replace(idempotency, "_replay", replay)
@@ -141,6 +153,7 @@ class Mutation:
     sentence: str
     apply: Callable[[], None]
     faults: tuple[str, ...]
+    shares: Shares = MIXED
     waits: bool = True
     """It shows where commits wait for a standby."""
 
@@ -149,19 +162,17 @@ MUTATIONS = {
     mutation.name: mutation
     for mutation in (
         Mutation("key-again", "a repeated Idempotency-Key is run again", run_keys_again, ("worker", "node")),
-        Mutation(
-            "prepared-fails", "a lost COMMIT PREPARED is told as a failure", fail_prepared, ("half-open", "reset")
-        ),
-        Mutation("rolls-back", "recovery rolls back what is prepared", roll_prepared_back, ("half-open", "reset")),
+        Mutation("prepared-fails", "a lost COMMIT PREPARED is told as a failure", fail_prepared, _LOST, _WHOLE),
+        Mutation("rolls-back", "recovery rolls back what is prepared", roll_prepared_back, _LOST, _WHOLE),
         Mutation("abort-unwritten", "abort leaves no record behind", abort_without_record, ("worker",)),
-        Mutation("lost-aborted", "a lost COMMIT is told as aborted", tell_lost_as_aborted, ("half-open", "reset")),
-        Mutation("lost-again", "a lost write is sent again", send_lost_again, ("half-open", "reset")),
+        Mutation("lost-aborted", "a lost COMMIT is told as aborted", tell_lost_as_aborted, _LOST, _SINGLE),
+        Mutation("lost-again", "a lost write is sent again", send_lost_again, _LOST, _SINGLE),
         Mutation("not-durable", "commits do not wait for the disk", commit_lazily, ("kill",)),
         Mutation("not-replicated", "commits do not wait for a standby", commit_locally, ("cut",)),
         Mutation("cut-waits", "commits whose wait was cut short are acknowledged", ignore_cut_waits, ("cut-waits",)),
-        Mutation("positions", "replicas ignore the position", ignore_positions, ("lag",)),
+        Mutation("positions", "replicas ignore the position", ignore_positions, ("lag",), _READS),
         Mutation("isolation", "SERIALIZABLE is REPEATABLE READ", repeat_reads_only, ()),
-        Mutation("wire-isolation", "sessions of /v2 are READ COMMITTED", weaken_wire, ()),
-        Mutation("timelines", "outcomes forget the timeline", forget_timelines, ("cut",), waits=False),
+        Mutation("wire-isolation", "sessions of /v2 are READ COMMITTED", weaken_wire, (), _WIRE),
+        Mutation("timelines", "outcomes forget the timeline", forget_timelines, ("cut",), _WHOLE, waits=False),
     )
 }

@@ -14,6 +14,7 @@ from tests.service import Sql, remove
 
 from failover.cluster import Cluster, NotInTime, until
 from failover.faults import FAULTS, FaultKind, Stage
+from failover.mutations import MIXED
 from failover.network import Mode, Network
 from failover.probes import TABLE, Probes, running_probes
 from failover.timeline import Span
@@ -28,7 +29,6 @@ JOIN_S = 300.0
 ENOUGH_S = 60.0
 LOOK_S = 0.2
 
-SHARES = Shares(queries=0.2, interactive=0.12, streams=0.12, snapshots=0.15, wire=0.15, chosen_ids=0.6, keys=0.5)
 ASKERS = 2
 TIMEOUT_MS = 4000
 ANSWER_S = 60.0
@@ -53,6 +53,7 @@ class Trial:
     """Time after a fault in which nothing happens, so that it is seen what health says then."""
     url_options: str = ""
     """Further parameters of the URL that the service nodes are given, as `target_session_attrs=primary`."""
+    shares: Shares = MIXED
     mutation: str = ""
     """The name of a way to weaken the service nodes."""
     transactions_min: int = 0
@@ -131,7 +132,7 @@ def _prepare(stage: Stage) -> None:
 
 def _run(trial: Trial, stage: Stage, say: Say, verdict: Verdict) -> None:
     first, *others = stage.services
-    work = ListAppend(first, LISTS, trial.seed, trial.transactions, trial.clients, SHARES, tuple(others))
+    work = ListAppend(first, LISTS, trial.seed, trial.transactions, trial.clients, trial.shares, tuple(others))
     work.timeout_ms, work.answer_s, work.askers = TIMEOUT_MS, ANSWER_S, ASKERS
     thread = threading.Thread(target=work.run, daemon=True)
     windows: list[Window] = []

@@ -30,18 +30,19 @@ WORDS_MAX = 3000
 @dataclass
 class Verdict:
     """`figures` has a line for every fault. `wrong` is what was promised and not kept; `late` is what came later than
-    it should, which a busy machine may excuse; `broken` is what kept the run from its end. All are empty where all
-    held."""
+    it should, which a busy machine may excuse; `logged` are failures that the service did not expect itself; `broken`
+    is what kept the run from its end. All are empty where all held."""
 
     figures: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
+    logged: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[str]:
-        kinds = {"WRONG": self.wrong, "BROKEN": self.broken, "LATE": self.late}
+        kinds = {"WRONG": self.wrong, "LOGGED": self.logged, "BROKEN": self.broken, "LATE": self.late}
         return [f"{kind:6} {line}" for kind, lines in kinds.items() for line in lines]
 
 
@@ -126,9 +127,9 @@ def _judge_logs(stage: Stage, verdict: Verdict) -> None:
     """No fault may make the service fail in a way that nobody expected."""
     for number, service in enumerate(stage.services):
         log = service.log
-        verdict.wrong += [f"node {number} logged {sign!r} {log.count(sign)} times" for sign in FAULTY if sign in log]
+        verdict.logged += [f"node {number} logged {sign!r} {log.count(sign)} times" for sign in FAULTY if sign in log]
         if (died := log.count(DIED)) > stage.killed_workers[number]:
-            verdict.wrong.append(f"{died} workers of node {number} died, {stage.killed_workers[number]} were killed")
+            verdict.logged.append(f"{died} workers of node {number} died, {stage.killed_workers[number]} were killed")
 
 
 def _judge_prepared(stage: Stage, verdict: Verdict) -> None:

@@ -74,7 +74,8 @@ class Client:
         error = answer["error"]
         self.workload.refusals[error["code"]] += 1
         # Two that insert the same key without having looked for it first: the engine may say so in these words.
-        if error["code"] not in _REFUSALS and error["sqlstate"] != "23505":
+        is_stopped = error["code"] == "transaction_id_used" and self.workload.askers  # it was aborted before it came
+        if error["code"] not in _REFUSALS and error["sqlstate"] != "23505" and not is_stopped:
             self.workload.complain(f"{status}: {answer}")
 
     def doubt(self, one: Transaction, id: str | None) -> Transaction:

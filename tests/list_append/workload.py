@@ -15,7 +15,7 @@ _ANSWER_S = 120.0
 _RECENT_MAX = 200
 
 
-@dataclass
+@dataclass(frozen=True)
 class Shares:
     """The shares of what is sent in each way; the rest are transactions, sent whole."""
 
