@@ -133,7 +133,7 @@ def _prepare(stage: Stage) -> None:
 def _run(trial: Trial, stage: Stage, say: Say, verdict: Verdict) -> None:
     first, *others = stage.services
     work = ListAppend(first, LISTS, trial.seed, trial.transactions, trial.clients, trial.shares, tuple(others))
-    work.timeout_ms, work.answer_s, work.askers = TIMEOUT_MS, ANSWER_S, ASKERS
+    work.timeout_ms, work.answer_s, work.askers, work.may_forget = TIMEOUT_MS, ANSWER_S, ASKERS, not trial.waits
     thread = threading.Thread(target=work.run, daemon=True)
     windows: list[Window] = []
     with running_tunnels(stage.services) as work.wire_ports, running_probes(stage.cluster, stage.services) as probes:
@@ -152,7 +152,7 @@ def _run(trial: Trial, stage: Stage, say: Say, verdict: Verdict) -> None:
         thread.join(JOIN_S)
     if thread.is_alive():
         waiting = f"clients still wait for answers after {JOIN_S:g} s"
-        verdict.wrong += [waiting, *work.describe_waiting(0)]
+        verdict.broken += [waiting, *work.describe_waiting(0)]
     judge(trial.seed, stage, work, probes, verdict, waits=trial.waits)
 
 
@@ -180,7 +180,7 @@ def _harm(kind: FaultKind, stage: Stage, probes: Probes, verdict: Verdict, calm_
     try:
         _wait_served(probes)
     except NotInTime as exc:
-        verdict.wrong.append(f"{kind.name}: {exc}")
+        verdict.broken.append(f"{kind.name}: {exc}")
     time.sleep(calm_s)
     return Window(kind, Span(began, time.monotonic()))
 

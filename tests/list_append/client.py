@@ -125,6 +125,8 @@ class Client:
                 self.workload.counts["learned"] += 1
                 self.workload.counts["info"] -= 1
                 return settle(one, answer["state"])
+            elif self.workload.may_forget and answer.get("error", {}).get("code") == "outcome_unknown":
+                return one
             elif status == 503 and self.workload.others:
                 self.http.move_on()
             await asyncio.sleep(PAUSE_S)

@@ -52,6 +52,8 @@ class ListAppend:
     """The time limit of every request; the service's own without it."""
     answer_s: float = _ANSWER_S
     """A client waits no longer for an answer, or to learn an outcome afterwards."""
+    may_forget: bool = False
+    """The engine may lose what it has acknowledged, so that an outcome can stay unknown."""
     wire_ports: tuple[int, ...] = ()
     """Ports of tunnels to `GET /v2`, in the order of the nodes."""
     askers: int = 0
