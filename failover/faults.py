@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.faults import serves
@@ -18,6 +19,7 @@ from failover.cluster import Cluster, Node, until
 from failover.network import Mode, Network
 from failover.service_nodes import ServiceNodes
 from failover.timeline import Span
+from failover.traps import Trap, lay, spring
 
 CUT_S = 8.0
 """How long commits wait for a standby: longer than the time limit of the workload's requests."""
@@ -31,6 +33,8 @@ NODE_S = 3.0
 """How long a service node stays dead."""
 WORKERS = 6
 """How many workers are killed one after the other."""
+CONNECTIONS = 20
+"""How many connections are lost one after the other."""
 TRAP_S = 20.0
 LAG_S = 4.0
 """How long a standby replays nothing: a little less than makes the service pass it over."""
@@ -60,24 +64,23 @@ class Stage(ServiceNodes):
         """The file that kills the next worker of a service node that has prepared a transaction."""
         return self.cluster.home / f"trap-{number}"
 
-    def kill_worker(self) -> None:
-        """Kills a worker of some node between PREPARE and COMMIT PREPARED, and returns when that serves again."""
-        traps = {number: self.trap(number) for number in range(len(self.services))}
-        for trap in traps.values():
-            trap.touch()
-        until(lambda: not all(map(Path.exists, traps.values())), TRAP_S, lambda: "no worker prepares a transaction")
-        began = time.monotonic()
-        for number, trap in traps.items():
-            try:
-                trap.unlink()
-            except FileNotFoundError:
-                self._await_worker(number, began)
+    def lay_traps(self, trap: Trap) -> list[int]:
+        """Lays one for each node between PREPARE and COMMIT PREPARED; returns the numbers of those that were met."""
+        traps = [self.trap(number) for number in range(len(self.services))]
+        for path in traps:
+            lay(path, trap)
+        until(lambda: not all(map(Path.exists, traps)), TRAP_S, lambda: "no worker prepares a transaction")
+        return [number for number, path in enumerate(traps) if spring(path) is None]
 
-    def _await_worker(self, number: int, began: float) -> None:
-        self.killed_workers[number] += 1
-        self.down[number].append(Span(began, math.inf))
-        until(lambda: serves(self.services[number]), TRAP_S, lambda: f"node {number} starts no worker again")
-        self.down[number][-1] = Span(began, time.monotonic())
+    def kill_workers(self) -> None:
+        """Kills workers by these traps, and returns when their nodes serve again."""
+        for number in self.lay_traps(Trap.WORKER):
+            began = time.monotonic()
+            self.killed_workers[number] += 1
+            self.down[number].append(Span(began, math.inf))
+            served = partial(serves, self.services[number])
+            until(served, TRAP_S, lambda: "no worker is started again")
+            self.down[number][-1] = Span(began, time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,12 @@ def node(stage: Stage) -> None:
 
 def worker(stage: Stage) -> None:
     for _ in range(WORKERS):
-        stage.kill_worker()
+        stage.kill_workers()
+
+
+def connection(stage: Stage) -> None:
+    for _ in range(CONNECTIONS):
+        stage.lay_traps(Trap.CONNECTION)
 
 
 def lag(stage: Stage) -> None:
@@ -269,6 +277,9 @@ FAULTS = {
         ),
         FaultKind("node", "kill -9 of one service node", node),
         FaultKind("worker", f"kill -9 of a worker between PREPARE and COMMIT PREPARED, {WORKERS} times", worker),
+        FaultKind(
+            "connection", f"a connection is lost between PREPARE and COMMIT PREPARED, {CONNECTIONS} times", connection
+        ),
         FaultKind("lag", f"no standby replays anything for {LAG_S:g} s, {LAGS} times", lag),
         FaultKind("delay", f"the network takes {DELAY_S:g} s each way, for {DELAYED_S:g} s", delay),
         FaultKind("reset", f"the network resets all connections, {RESETS} times", reset),

@@ -162,8 +162,10 @@ MUTATIONS = {
     mutation.name: mutation
     for mutation in (
         Mutation("key-again", "a repeated Idempotency-Key is run again", run_keys_again, ("worker", "node")),
-        Mutation("prepared-fails", "a lost COMMIT PREPARED is told as a failure", fail_prepared, _LOST, _WHOLE),
-        Mutation("rolls-back", "recovery rolls back what is prepared", roll_prepared_back, _LOST, _WHOLE),
+        Mutation(
+            "prepared-fails", "a lost COMMIT PREPARED is told as a failure", fail_prepared, ("connection",), _WHOLE
+        ),
+        Mutation("rolls-back", "recovery rolls back what is prepared", roll_prepared_back, ("connection",), _WHOLE),
         Mutation("abort-unwritten", "abort leaves no record behind", abort_without_record, ("worker",)),
         Mutation("lost-aborted", "a lost COMMIT is told as aborted", tell_lost_as_aborted, _LOST, _SINGLE),
         Mutation("lost-again", "a lost write is sent again", send_lost_again, _LOST, _SINGLE),
