@@ -30,7 +30,6 @@ PATRONI = Path(__file__).parents[1] / ".failover" / "bin" / "python"
 """The interpreter that has Patroni; `make failover` makes it."""
 NODES = 3
 SUPERUSER, PASSWORD = "postgres", "not-a-secret"
-DATABASE = "tuplegate"
 START_S = 60.0
 WHOLE_S = 120.0
 ASK_S = 2.0
@@ -39,7 +38,10 @@ PAUSE_S = 0.2
 STOP_S = 30.0
 
 # Patroni takes no shorter ttl, and what must be below it follows from that.
-_DYNAMIC = {"ttl": 20, "loop_wait": 2, "retry_timeout": 3, "synchronous_mode": True, "synchronous_mode_strict": True}
+_DYNAMIC = {"ttl": 20, "loop_wait": 2, "retry_timeout": 3}
+_WAITING = {"synchronous_mode": True, "synchronous_mode_strict": True}
+_LAGGING = {"maximum_lag_on_failover": 2**30}
+"""Where commits do not wait, a standby takes over whatever it lacks."""
 _PARAMETERS = {
     # As docs/operations.md wants them.
     "max_connections": 300,
@@ -83,6 +85,8 @@ class Node:
     home: Path
     port: int
     rest_port: int
+    entry: int = 0
+    """The port of the gate through which it is reached, by all that use the cluster."""
     patroni: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -93,6 +97,11 @@ class Node:
     def url(self) -> str:
         """For the superuser, to this node alone."""
         return f"postgresql://{SUPERUSER}:{PASSWORD}@127.0.0.1:{self.port}/postgres?sslmode=disable"
+
+    @property
+    def entry_url(self) -> str:
+        """The same through the gate."""
+        return self.url.replace(f":{self.port}/", f":{self.entry}/")
 
     def processes(self) -> list[int]:
         """PostgreSQL's processes, the first one first."""
@@ -140,8 +149,9 @@ class Node:
 
 @dataclass
 class Cluster:
-    """`with` starts it and ends it."""
+    """`with` starts it and ends it. `waits`: commits wait for a standby."""
 
+    waits: bool = True
     nodes: list[Node] = field(default_factory=list)
 
     def __enter__(self) -> "Cluster":
@@ -177,11 +187,11 @@ class Cluster:
         self._directory.release()
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def url(self, *, turned: int = 0) -> str:
-        """All hosts, for the superuser; `turned` says which comes first."""
+    def url(self, database: str, *, turned: int = 0) -> str:
+        """All hosts through their gates, for the superuser; `turned` says which comes first."""
         turned %= NODES
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in [*self.nodes[turned:], *self.nodes[:turned]])
-        return f"postgresql://{SUPERUSER}:{PASSWORD}@{hosts}/{DATABASE}?sslmode=disable"
+        hosts = ",".join(f"127.0.0.1:{node.entry}" for node in [*self.nodes[turned:], *self.nodes[:turned]])
+        return f"postgresql://{SUPERUSER}:{PASSWORD}@{hosts}/{database}?sslmode=disable"
 
     @property
     def log(self) -> str:
@@ -220,12 +230,13 @@ class Cluster:
         return [node for node in self.nodes if node is not leader]
 
     def is_whole(self) -> bool:
-        """Whether a leader runs, all others follow it, and it waits for one of them."""
+        """Whether a leader runs, all others follow it, and it waits for one of them where commits do."""
         members = self.members()
         roles = sorted(member["role"] for member in members)
         states = sorted(member["state"] for member in members)
         whole = ["running", *["streaming"] * (NODES - 1)]
-        return roles == ["leader", *["replica"] * (NODES - 2), "sync_standby"] and states == whole
+        last = "sync_standby" if self.waits else "replica"
+        return roles == ["leader", *["replica"] * (NODES - 2), last] and states == whole
 
     def wait_whole(self) -> None:
         until(self.is_whole, WHOLE_S, lambda: f"the cluster is not whole again: {self.members()}")
@@ -247,6 +258,12 @@ class Cluster:
             return answer.status_code == 200
 
         until(is_agreed, WHOLE_S, lambda: f"Patroni makes no switchover: {self.members()}")
+
+    def forget_prepared(self) -> None:
+        """Rolls back what nobody will ever finish, since its services are gone."""
+        leader = self.leader()
+        for gid, database in leader.execute("select gid, database from pg_prepared_xacts"):
+            leader.execute(f"rollback prepared '{gid}'", str(database))
 
     # -- how it is made ---------------------------------------------------------------------------------------------
 
@@ -276,7 +293,7 @@ class Cluster:
             "restapi": {"listen": rest, "connect_address": rest},
             "etcd3": {"host": f"127.0.0.1:{self._etcd_port}"},
             "bootstrap": {
-                "dcs": {**_DYNAMIC, "postgresql": parameters},
+                "dcs": {**_DYNAMIC, **(_WAITING if self.waits else _LAGGING), "postgresql": parameters},
                 "initdb": [{"encoding": "UTF8"}, {"locale": "C"}, "data-checksums"],
             },
             "postgresql": {

@@ -112,7 +112,7 @@ def _probe_directly(stopping: Stopping, node: Node, probe: Probe, numbers: "coun
     while not stopping.wait(EVERY_S if session is not None else REFUSED_S):
         try:
             if session is None:
-                session = Session.opened(f"{node.url}&target_session_attrs=primary", DEADLINE_S)
+                session = Session.opened(f"{node.entry_url}&target_session_attrs=primary", DEADLINE_S)
             sql, number = _statement(numbers)
             session.execute(sql, DEADLINE_S)
             _note(probe, number)

@@ -26,6 +26,8 @@ class ServiceNodes:
     flags: list[tuple[str, ...]] = field(default_factory=list)
     environments: list[dict[str, str]] = field(default_factory=list)
     down: list[list[Span]] = field(default_factory=list)
+    program: str = "tuplegate"
+    """The module that a node runs."""
     failed_starts: list[str] = field(default_factory=list)
     """Starts of a service node that did not succeed although the cluster could serve."""
 
@@ -61,7 +63,7 @@ class ServiceNodes:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             try:
-                return start_service(data_dir, *self.flags[number], env=self.environments[number])
+                return start_service(data_dir, *self.flags[number], env=self.environments[number], program=self.program)
             except AssertionError as exc:
                 self.failed_starts.append(f"node {number} did not start: {str(exc).splitlines()[-1]}")
         return None

@@ -1,36 +1,35 @@
-"""One run: a cluster, two service nodes, a workload, probes, faults from a seed, and a verdict on all of it."""
+"""One run: a cluster, two service nodes, a workload, probes, and faults from a seed. `verdict` judges it."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import chain
-from pathlib import Path
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.external import free_port
-from tests.histories import check
-from tests.list_append import ListAppend, create_table, final_lists, save_history
+from tests.list_append.statements import create_table
+from tests.list_append.workload import ListAppend, Shares
 from tests.service import Sql, remove
 
 from failover.cluster import Cluster, NotInTime, until
 from failover.faults import FAULTS, FaultKind, Stage
-from failover.probes import TABLE, Probe, Probes, running_probes
-from failover.timeline import Span, lies, longest_gap, merged
+from failover.mutations import MIXED
+from failover.network import Mode, Network
+from failover.probes import TABLE, Probes, running_probes
+from failover.timeline import Span
+from failover.tunnels import running_tunnels
+from failover.verdict import LISTS, Verdict, Window, judge, judge_gaps, keep_logs
 
-LISTS = "lists"
 SERVICES = 2
-BAR_S = 2.0
-"""The service may be away for that much longer than the cluster itself."""
+DURABILITY = ("engine", "replicated")
+"""Of the service nodes, where commits wait for a standby."""
 BACK_S = 60.0
-DOUBT_S = 30.0
 JOIN_S = 300.0
-FAULTY = ("Traceback", "unexpected failure", "a background task failed", "the worker stands still", "the worker died")
-"""What a service logs only where it has a fault of its own."""
+ENOUGH_S = 60.0
+LOOK_S = 0.2
 
-CHOSEN_IDS = 0.8
-QUERIES = 0.4
+ASKERS = 2
 TIMEOUT_MS = 4000
 ANSWER_S = 60.0
 
@@ -54,54 +53,67 @@ class Trial:
     """Time after a fault in which nothing happens, so that it is seen what health says then."""
     url_options: str = ""
     """Further parameters of the URL that the service nodes are given, as `target_session_attrs=primary`."""
-
-
-@dataclass
-class Verdict:
-    """`figures` has a line for every fault. `wrong` is what was promised and not kept; `late` is what came later than
-    it should, which a busy machine may excuse. Both are empty where all held."""
-
-    figures: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    late: list[str] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Window:
-    """A fault and the calm after it."""
-
-    kind: FaultKind
-    span: Span
+    shares: Shares = MIXED
+    mutation: str = ""
+    """The name of a way to weaken the service nodes."""
+    transactions_min: int = 0
+    """So many are done before the end, if that takes no longer than a minute."""
+    waits: bool = True
+    """Commits wait for a standby. Where they do not, acknowledged ones may be lost, and only outcomes are judged."""
 
 
 def run(trial: Trial, say: Say) -> Verdict:
     """Raises NotInstalled where a program is missing, and NotInTime where the cluster itself does not come back."""
-    with Cluster() as cluster:
+    [verdict] = run_all([trial], say)
+    return verdict
+
+
+def run_all(trials: Sequence[Trial], say: Say) -> Iterator[Verdict]:
+    """The same for several of the same kind, on one cluster, each in an installation of its own."""
+    with Cluster(trials[0].waits) as cluster, Network([node.port for node in cluster.nodes]) as network:
+        for node, entry in zip(cluster.nodes, network.entries, strict=True):
+            node.entry = entry
         say("the cluster is whole")
-        with running_services(cluster, trial.seed, trial.url_options) as stage:
-            say("both service nodes serve")
-            _prepare(stage)
-            verdict = Verdict()
-            try:
-                _run(trial, stage, say, verdict)
-            except Exception as exc:  # noqa: BLE001 - the logs are needed to see why
-                verdict.wrong.append(f"the run was given up: {exc!r}")
-            verdict.wrong += stage.failed_starts
-            if verdict.wrong or verdict.late:
-                say(f"what was logged is in {_keep_logs(stage, trial.seed)}")
-            return verdict
+        for number, trial in enumerate(trials):
+            yield _run_one(trial, cluster, network, f"tuplegate_{number}", say)
+            network.set_mode(Mode.OPEN)
+            network.set_delay(0)
+            cluster.wait_whole()
+            cluster.forget_prepared()
+
+
+def _run_one(trial: Trial, cluster: Cluster, network: Network, database: str, say: Say) -> Verdict:
+    with running_services(cluster, network, database, trial) as stage:
+        say("both service nodes serve")
+        _prepare(stage)
+        verdict = Verdict()
+        try:
+            _run(trial, stage, say, verdict)
+        except Exception as exc:  # noqa: BLE001 - the logs are needed to see why
+            verdict.broken.append(f"the run was given up: {exc!r}")
+        verdict.broken += stage.failed_starts
+        if verdict.failed and (verdict.broken or not trial.mutation):
+            say(f"what was logged is in {keep_logs(stage, trial.seed)}")
+        return verdict
 
 
 @contextmanager
-def running_services(cluster: Cluster, seed: int, url_options: str = "") -> Iterator[Stage]:
+def running_services(cluster: Cluster, network: Network, database: str, trial: Trial) -> Iterator[Stage]:
     """The service nodes, each with another host first in its URL."""
-    more = f"&{url_options}" if url_options else ""
-    stage = Stage([], Random(f"{seed}-faults"), cluster=cluster)
+    more = f"&{trial.url_options}" if trial.url_options else ""
+    stage = Stage([], Random(f"{trial.seed}-faults"), cluster=cluster, network=network, program="failover.node")
+    replicas = ",".join(f"postgresql://127.0.0.1:{node.entry}?sslmode=disable" for node in cluster.nodes)
     try:
         for number in range(SERVICES):
-            flags = ("--data-port", str(free_port()), "--engine-connections-max", "60")
-            stage.add_node(*flags, env={"TUPLEGATE_ENGINE": cluster.url(turned=number) + more})
+            flags = ("--data-port", str(free_port()), "--engine-connections-max", "60", "--wire-connections-max", "32")
+            env = {
+                "TUPLEGATE_ENGINE": cluster.url(database, turned=number) + more,
+                "TUPLEGATE_REPLICAS": replicas,
+                "TUPLEGATE_DURABILITY": DURABILITY[number] if trial.waits else "engine",
+                "FAILOVER_TRAP": str(stage.trap(number)),
+                "FAILOVER_MUTATION": trial.mutation,
+            }
+            stage.add_node(*flags, env=env)
         yield stage
     finally:
         for service in stage.services:
@@ -110,7 +122,9 @@ def running_services(cluster: Cluster, seed: int, url_options: str = "") -> Iter
 
 
 def _prepare(stage: Stage) -> None:
-    stage.cluster.leader().execute(f"create table {TABLE} (n bigint)")
+    leader = stage.cluster.leader()
+    leader.execute(f"drop table if exists {TABLE}")
+    leader.execute(f"create table {TABLE} (n bigint)")
     with stage.services[0].client() as client:
         create_table(Sql(client), LISTS)
         Sql(client)(f"create table {TABLE} (n bigint)")
@@ -118,11 +132,11 @@ def _prepare(stage: Stage) -> None:
 
 def _run(trial: Trial, stage: Stage, say: Say, verdict: Verdict) -> None:
     first, *others = stage.services
-    work = ListAppend(first, LISTS, trial.seed, trial.transactions, trial.clients, CHOSEN_IDS, tuple(others), QUERIES,
-                      TIMEOUT_MS, ANSWER_S)  # fmt: skip
+    work = ListAppend(first, LISTS, trial.seed, trial.transactions, trial.clients, trial.shares, tuple(others))
+    work.timeout_ms, work.answer_s, work.askers, work.may_forget = TIMEOUT_MS, ANSWER_S, ASKERS, not trial.waits
     thread = threading.Thread(target=work.run, daemon=True)
     windows: list[Window] = []
-    with running_probes(stage.cluster, stage.services) as probes:
+    with running_tunnels(stage.services) as work.wire_ports, running_probes(stage.cluster, stage.services) as probes:
         _wait_served(probes)
         thread.start()
         try:
@@ -130,17 +144,22 @@ def _run(trial: Trial, stage: Stage, say: Say, verdict: Verdict) -> None:
                 _close(windows, stage, probes, verdict, say)
                 say(f"{work.done:,} transactions, {dict(work.counts)}; {kind.name}: {kind.sentence}")
                 windows.append(_harm(kind, stage, probes, verdict, trial.calm_s))
-            _judge_gaps(windows[-1], stage, probes, verdict, say)
+            _await_transactions(trial.transactions_min, work)
+            if windows:
+                judge_gaps(windows[-1], stage, probes, verdict, say)
         finally:
             work.stopping.set()
         thread.join(JOIN_S)
     if thread.is_alive():
-        verdict.wrong.append(f"clients still wait for answers after {JOIN_S:g} s")
-    verdict.counts |= work.counts
-    verdict.wrong += work.wrong
-    _judge_health(stage, probes, verdict)
-    _judge_logs(stage, verdict)
-    _judge_writes(trial, stage, work, probes, verdict)
+        waiting = f"clients still wait for answers after {JOIN_S:g} s"
+        verdict.broken += [waiting, *work.describe_waiting(0)]
+    judge(trial.seed, stage, work, probes, verdict, waits=trial.waits)
+
+
+def _await_transactions(count: int, work: ListAppend) -> None:
+    deadline = time.monotonic() + ENOUGH_S
+    while work.done < count and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
 
 
 def _order(trial: Trial) -> Iterator[FaultKind]:
@@ -161,7 +180,7 @@ def _harm(kind: FaultKind, stage: Stage, probes: Probes, verdict: Verdict, calm_
     try:
         _wait_served(probes)
     except NotInTime as exc:
-        verdict.wrong.append(f"{kind.name}: {exc}")
+        verdict.broken.append(f"{kind.name}: {exc}")
     time.sleep(calm_s)
     return Window(kind, Span(began, time.monotonic()))
 
@@ -172,7 +191,7 @@ def _close(windows: list[Window], stage: Stage, probes: Probes, verdict: Verdict
     _wait_served(probes)
     if windows:
         windows[-1] = replace(windows[-1], span=Span(windows[-1].span.began, time.monotonic()))
-        _judge_gaps(windows[-1], stage, probes, verdict, say)
+        judge_gaps(windows[-1], stage, probes, verdict, say)
 
 
 def _wait_served(probes: Probes) -> None:
@@ -183,82 +202,3 @@ def _wait_served(probes: Probes) -> None:
         return [name for name, at in probes.latest().items() if at <= began]
 
     until(lambda: not late(), BACK_S, lambda: f"{', '.join(late())}: not served within {BACK_S:g} s")
-
-
-# -- the verdict ------------------------------------------------------------------------------------------------------
-
-
-def _judge_gaps(window: Window, stage: Stage, probes: Probes, verdict: Verdict, say: Say) -> None:
-    """The longest times without service, and what is wrong with them."""
-    parts = []
-    for what, direct, served in (
-        ("writes", probes.direct_writes, probes.writes),
-        ("reads", probes.direct_reads, probes.reads),
-    ):
-        own = longest_gap(merged(probe.served for probe in direct), window.span).seconds
-        gaps = []
-        for number, probe in enumerate(served):
-            if any(window.span.has(down.began) for down in stage.down[number]):
-                gaps.append("killed")
-                continue
-            gap = longest_gap(probe.served, window.span).seconds
-            gaps.append(f"{gap:.1f} s")
-            if gap - own > BAR_S:
-                gone = f"served no {what} for {gap:.1f} s, the cluster none for {own:.1f} s"
-                verdict.late.append(f"{window.kind.name}: node {number} {gone}")
-        parts.append(f"no {what}: cluster {own:.1f} s, nodes {', '.join(gaps)}")
-    verdict.figures.append(f"{window.kind.name:12} {'; '.join(parts)}")
-    say(verdict.figures[-1])
-
-
-def _judge_health(stage: Stage, probes: Probes, verdict: Verdict) -> None:
-    writes = merged(probe.served for probe in probes.direct_writes)
-    for number, probe in enumerate(probes.health):
-        found = lies(probe.said, writes, stage.down[number])
-        if found:
-            verdict.late.append(f"/health of node {number} {found[0]} (and {len(found) - 1} times more)")
-
-
-def _judge_logs(stage: Stage, verdict: Verdict) -> None:
-    """No fault may make the service fail in a way that nobody expected."""
-    for number, service in enumerate(stage.services):
-        log = service.log
-        verdict.wrong += [f"node {number} logged {sign!r} {log.count(sign)} times" for sign in FAULTY if sign in log]
-
-
-def _judge_writes(trial: Trial, stage: Stage, work: ListAppend, probes: Probes, verdict: Verdict) -> None:
-    leader = stage.cluster.leader()
-    in_doubt = "select gid from pg_prepared_xacts where gid like 'tuplegate%'"
-    try:
-        until(lambda: leader.execute(in_doubt) == [], DOUBT_S, lambda: "prepared transactions are left over")
-    except NotInTime as exc:
-        verdict.wrong.append(str(exc))
-    with stage.services[0].client() as client:
-        final = final_lists(Sql(client), LISTS)
-        there = {row[0] for row in Sql(client).rows(f"select n from {TABLE}", row_mode="arrays", max_rows=1_000_000)}
-    _judge_acknowledged("by the service", probes.writes, there, verdict)
-    directly = {int(row[0] or 0) for row in leader.execute(f"select n from {TABLE}")}
-    _judge_acknowledged(
-        "by the cluster itself, so it is not set up to keep them", probes.direct_writes, directly, verdict
-    )
-    anomalies = check(work.history, final, real_time=True)
-    verdict.wrong += [str(anomaly) for anomaly in anomalies]
-    if anomalies:
-        save_history(work.history, _kept_path(trial.seed))
-
-
-def _judge_acknowledged(by: str, probes: list[Probe], there: set[int], verdict: Verdict) -> None:
-    acknowledged = set(chain.from_iterable(probe.acknowledged for probe in probes))
-    if lost := sorted(acknowledged - there):
-        verdict.wrong.append(f"{len(lost)} writes of probes were acknowledged {by}, and are lost: {lost[:5]}")
-
-
-def _kept_path(seed: int) -> Path:
-    return Path(f"/tmp/failover-{seed}.jsonl")  # it outlives the run on purpose
-
-
-def _keep_logs(stage: Stage, seed: int) -> Path:
-    path = _kept_path(seed).with_suffix(".log")
-    services = "\n".join(f"== service node {n}\n{service.log}" for n, service in enumerate(stage.services))
-    path.write_text(f"{services}\n{stage.cluster.log}")
-    return path

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from tests.faults import as_superuser, child, children, eventually, kill_engine, kill_worker, send_signal, serves
+from tests.faults import as_superuser, child, children, eventually, kill, kill_engine, kill_worker, send_signal, serves
 from tests.service import Service
 from tests.wire_proxy import At, Fault, WireProxy
 
@@ -120,9 +120,11 @@ class FaultPlan:
 
     def _at_step(self, harm: str, text: str, at: At, rng: random.Random) -> bool:
         """Puts a proxy in the way for as long as it takes. All connections are ended so that new ones go through it."""
-        action = {"cut": _nothing, "kill worker": self._kill_worker, "kill engine": self._kill_engine}[harm]
         with WireProxy(self.service.data_dir / "run") as proxy:
-            fault = proxy.arm(Fault(lambda sent: sent.startswith(text), at, action, skip=rng.randrange(5)))
+            fault = Fault(lambda sent: sent.startswith(text), at, skip=rng.randrange(5))
+            actions = {"kill worker": lambda: kill(fault.sender), "kill engine": lambda: kill_engine(self.service)}
+            fault.action = actions.get(harm, fault.action)
+            proxy.arm(fault)
             try:
                 as_superuser(self.service, _TERMINATE)
             except psycopg.OperationalError:
@@ -131,13 +133,3 @@ class FaultPlan:
             if harm == "kill engine" and happened:
                 eventually(lambda: not proxy.in_place and as_superuser(self.service, "select 1") == [(1,)])
         return happened
-
-    def _kill_worker(self) -> None:
-        kill_worker(self.service)
-
-    def _kill_engine(self) -> None:
-        kill_engine(self.service)
-
-
-def _nothing() -> None:
-    pass

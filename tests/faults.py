@@ -72,7 +72,11 @@ def send_signal(pid: int, number: signal.Signals) -> None:
 
 def kill_worker(service: Service) -> None:
     """Returns when it is dead; the supervisor starts another by itself."""
-    pid = child(service, engine=False)
+    kill(child(service, engine=False))
+
+
+def kill(pid: int) -> None:
+    """Returns when it is dead."""
     send_signal(pid, signal.SIGKILL)
     eventually(lambda: not runs(pid))
 

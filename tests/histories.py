@@ -96,6 +96,13 @@ def check(history: Sequence[Transaction], final: Mapping[str, Values], *, real_t
     return found
 
 
+def find_orders(history: Sequence[Transaction], final: Mapping[str, Values]) -> dict[str, Values]:
+    """The order of every list, as far as anybody has seen it."""
+    writers = {(op.key, op.value): t for t in history for op in t.ops if isinstance(op, Append)}
+    reads = [(t, op) for t in history if t.outcome is Outcome.OK for op in t.ops if isinstance(op, Read)]
+    return _orders(reads, writers, final)
+
+
 def names(anomalies: Iterable[Anomaly]) -> set[str]:
     return {anomaly.name for anomaly in anomalies}
 

@@ -158,9 +158,10 @@ def start_service(
     env: dict[str, str] | None = None,
     initialized: bool = True,
     files_max: int | None = None,
+    program: str = "tuplegate",
 ) -> Service:
     """Starts it and waits until it serves. Its output goes to files in the parent of the data directory. It may have
-    `files_max` files open.
+    `files_max` files open. `program` is the module that is run.
 
     Where that is not there yet the service finds what initdb makes, unless that is to be its own work.
     """
@@ -173,14 +174,17 @@ def start_service(
     if initialized and not engine and not data_dir.exists():
         copy_data(make_once("initialized", _initialize), data_dir)
     # A first start is tried in full, and so is what Python would have to be told at its own start.
-    is_full = not initialized or files_max is not None or any(name.startswith("PYTHON") for name in env or ())
+    is_changed = program != "tuplegate"
+    is_full = (
+        is_changed or not initialized or files_max is not None or any(name.startswith("PYTHON") for name in env or ())
+    )
     process: subprocess.Popen[bytes] | preloaded.Process
     with log.open("a") as stderr, out.open("w") as stdout:
         if os.environ.get(FORKED) and not is_full:
             process = preloaded.start(arguments, given, stdout, stderr)
         else:
             limited = [] if files_max is None else ["sh", "-c", f'ulimit -n {files_max}; exec "$0" "$@"']
-            command = [*limited, sys.executable, "-m", "tuplegate", *arguments]
+            command = [*limited, sys.executable, "-m", program, *arguments]
             process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=given)
     deadline = time.monotonic() + (ENGINE_START_TIMEOUT_S if engine else START_TIMEOUT_S)
     # The addresses, the key and the line to paste are written at once, when the service is ready.

@@ -47,6 +47,8 @@ class Fault:
     skip: int = 0
     happened: threading.Event = field(default_factory=threading.Event)
     """Set after the action."""
+    sender: int = 0
+    """The process whose connection it is, by the bundled engine's socket; known to the action."""
 
 
 class WireProxy:
@@ -302,6 +304,7 @@ class _Link:
                     self._under_way.popleft()
 
     def _happen(self, fault: Fault, answer: bytes | bytearray = b"") -> None:
+        fault.sender = _peer(self._client)
         try:
             fault.action()
         finally:
@@ -314,6 +317,14 @@ class _Link:
             fault.happened.set()
         if fault.cut:
             raise ConnectionAbortedError
+
+
+def _peer(sock: socket.socket) -> int:
+    """The process at the other end of a unix socket, 0 of another."""
+    if sock.family is not socket.AF_UNIX:
+        return 0
+    pid, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(pid)
 
 
 def _exactly(sock: socket.socket, count: int) -> bytes:

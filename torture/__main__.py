@@ -17,7 +17,8 @@ from pathlib import Path
 from tests.fault_plan import KINDS, FaultPlan
 from tests.faults import eventually, none_in_doubt, serves
 from tests.histories import check
-from tests.list_append import ListAppend, create_table, final_lists, save_history
+from tests.list_append.statements import create_table, final_lists, save_history
+from tests.list_append.workload import ListAppend, Shares
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 from torture.cluster_run import FAULTS, ClusterRun
@@ -25,6 +26,7 @@ from torture.cluster_run import run as run_on_cluster
 
 TABLE = "torture"
 CHOSEN_IDS = 0.3
+QUERIES = 0.3
 FAULTY = ("Traceback", "unexpected failure", "a background task failed", "the worker stands still")
 """What a service logs only where it has a fault of its own, whatever is done to it."""
 REPORT_S = 5.0
@@ -104,8 +106,9 @@ def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list
     with service.client() as client:
         create_table(Sql(client), TABLE)
     share = CHOSEN_IDS if arguments.faults else 0.0
-    work = ListAppend(service, TABLE, seed, arguments.transactions, arguments.clients, share)
-    work.interactive = arguments.interactive
+    work = ListAppend(service, TABLE, seed, arguments.transactions, arguments.clients)
+    work.shares = Shares(QUERIES, arguments.interactive, chosen_ids=share, keys=0.5)
+    work.askers = 1
     thread = threading.Thread(target=work.run, daemon=True)
     started = time.monotonic()
     thread.start()

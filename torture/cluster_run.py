@@ -21,7 +21,8 @@ from tests.cockroach_cluster import CockroachCluster, CockroachNode, NotInTime
 from tests.external import free_port
 from tests.faults import eventually, serves
 from tests.histories import Outcome, check
-from tests.list_append import ListAppend, create_table, final_lists, save_history
+from tests.list_append.statements import create_table, final_lists, save_history
+from tests.list_append.workload import ListAppend, Shares
 from tests.service import Sql
 
 LISTS = "lists"
@@ -173,8 +174,9 @@ def _running_services(cluster: CockroachCluster, seed: int) -> Iterator[ServiceN
 
 def _run(asked: ClusterRun, stage: Stage, say: Say) -> list[str]:
     first, *others = stage.services.services
-    work = ListAppend(first, LISTS, asked.seed, asked.transactions, asked.clients, CHOSEN_IDS, tuple(others), QUERIES,
-                      TIMEOUT_MS, ANSWER_S, INTERACTIVE)  # fmt: skip
+    work = ListAppend(first, LISTS, asked.seed, asked.transactions, asked.clients)
+    work.shares = Shares(QUERIES, INTERACTIVE, chosen_ids=CHOSEN_IDS, keys=0.5)
+    work.others, work.timeout_ms, work.answer_s, work.askers = tuple(others), TIMEOUT_MS, ANSWER_S, 1
     thread = threading.Thread(target=work.run, daemon=True)
     thread.start()
     reporting = threading.Thread(target=_report, args=(thread, work, say), daemon=True)

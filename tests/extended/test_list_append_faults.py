@@ -9,7 +9,8 @@ import pytest
 from tests.fault_plan import KINDS, KINDS_ELSEWHERE, FaultPlan
 from tests.faults import eventually, none_in_doubt, serves
 from tests.histories import check
-from tests.list_append import ListAppend, create_table, final_lists
+from tests.list_append.statements import create_table, final_lists
+from tests.list_append.workload import ListAppend, Shares
 from tests.service import ENGINE, Service, Sql, running_service
 
 TRANSACTIONS = 1000
@@ -27,7 +28,7 @@ def test_list_append_with_faults(service: Service) -> None:
     seed = random.SystemRandom().randrange(2**32)
     with service.client() as client:
         create_table(Sql(client), "lists")
-    work = ListAppend(service, "lists", seed, TRANSACTIONS, clients=6, chosen_ids=0.5, interactive=0.3)
+    work = ListAppend(service, "lists", seed, TRANSACTIONS, 6, Shares(0.3, 0.3, 0.1, chosen_ids=0.5, keys=0.5))
     thread = threading.Thread(target=work.run)
     thread.start()
     with FaultPlan(service, seed, FAULT_EVERY, lambda: work.done, KINDS_ELSEWHERE if ENGINE else KINDS) as plan:

@@ -22,6 +22,7 @@ from tests.faults import (
     serves,
 )
 from tests.service import Service, Sql, engine_for, needs_bundled, new_data_dir, remove, start_service
+from tests.tunnel import Tunnel
 from tests.wire_proxy import At, Fault, PortProxy, WireProxy
 
 ID = "Tuplegate-Transaction-Id"
@@ -547,3 +548,15 @@ def test_proxy_is_in_the_way(service: Service, proxy: WireProxy, t: str) -> None
     with service.client() as client:
         Sql(client)(f"select '{mark}'")
     assert f"select '{mark}'" in proxy.seen
+
+
+def test_a_session_that_cannot_be_audited(service: Service, proxy: WireProxy) -> None:
+    """Clients of the engine's own protocol are served when the engine is lost at their audit; the log says so."""
+    before = service.log
+    cut = proxy.arm(Fault(lambda sent: sent.startswith("INSERT INTO audit"), At.REQUEST))
+    with Tunnel(service) as tunnel, tunnel.connect() as session:
+        assert session.execute("select 1").fetchall() == [(1,)]
+        assert cut.happened.is_set()
+    logged = service.log.removeprefix(before)
+    assert "the audit was not recorded" in logged
+    assert "Traceback" not in logged

@@ -15,7 +15,8 @@ import psycopg
 import pytest
 
 from tests.histories import Outcome, Read, Transaction, check, names
-from tests.list_append import ListAppend, Op, create_table, final_lists, found, random_ops, statements_of
+from tests.list_append.statements import Op, create_table, drop_table, final_lists, found, random_ops, statements_of
+from tests.list_append.workload import ListAppend
 from tests.needs import needs
 from tests.service import Service, Sql, needs_bundled
 
@@ -35,7 +36,7 @@ def lists(sql: Sql) -> Iterator[str]:
     name = f"lists_{uuid.uuid4().hex[:12]}"
     create_table(sql, name)
     yield name
-    sql(f"drop table {name}")
+    drop_table(sql, name)
 
 
 # -- by the history of a workload -----------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ import asyncio
 from functools import partial
 from typing import Final
 
+import structlog
+
 from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.journal import Journal
@@ -22,6 +24,8 @@ from tuplegate.http.origins import PageOrigins
 from tuplegate.http.websocket import WebSocketBounds, WebSocketConnection, check_upgrade
 from tuplegate.keeping import attempt
 from tuplegate.protocol.errors import ServiceError
+
+_log: Final = structlog.get_logger()
 
 PATH: Final = "/v2"
 _CANCEL_HEADER: Final = b"tuplegate-wire-cancel"
@@ -144,7 +148,13 @@ class WireRoutes:
             self._sessions.do_later(self._note(actor, "wire.close", connection.target))
 
     async def _note(self, actor: Actor, action: str, target: port.Target) -> None:
-        await attempt("audit", partial(self._journal.note, actor, action, target.id))
+        async def note() -> None:
+            try:
+                await self._journal.note(actor, action, target.id)
+            except port.EngineFailure as failure:
+                _log.warning("the audit was not recorded", action=action, database=target.id, reason=str(failure))
+
+        await attempt("audit", note)
 
     async def _cancel(self, wish: CancelRequest) -> None:
         worker = self._sessions.find_worker(wish.process)
