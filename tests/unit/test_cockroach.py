@@ -10,7 +10,7 @@ from tuplegate.engine.cockroach.failures import find_position, is_node_failure, 
 from tuplegate.engine.cockroach.own import installing
 from tuplegate.engine.cockroach.own.probes import find_problems, is_here
 from tuplegate.engine.cockroach.query.committing import explain_commit
-from tuplegate.engine.cockroach.query.rules import Kind, check_statement, find_kind
+from tuplegate.engine.cockroach.query.rules import Kind, find_kind
 from tuplegate.engine.cockroach.query.run import Run
 from tuplegate.engine.cockroach.transaction.deciding import decide
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
@@ -113,17 +113,6 @@ def test_form_letters_and_raw_keys_are_cut() -> None:
 )
 def test_what_may_write_runs_in_a_block(sql: str, kind: Kind) -> None:
     assert find_kind(_statement(sql)) is kind
-
-
-def test_a_full_database_takes_what_frees_room() -> None:
-    writer, reader = Target("tg_1", Access.WRITE), Target("tg_1", Access.READ)
-    for sql in ("delete from t", "drop table t", "truncate t", "select 1"):
-        check_statement(10, writer, _statement(sql))
-    check_statement(None, writer, _statement("insert into t values (1)"))
-    check_statement(10, reader, _statement("insert into t values (1)"))
-    with pytest.raises(StatementFailed) as caught:
-        check_statement(10, writer, _statement("insert into t values (1)"))
-    assert caught.value.sqlstate == "53100"
 
 
 def test_copy_from_and_to_the_client_is_refused() -> None:
