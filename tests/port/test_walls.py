@@ -22,12 +22,16 @@ async def test_rights_that_a_stranger_gave_do_not_keep_a_database(
     async with made(engine, databases) as one:
         async with made(engine, databases) as two:
             await one.table()
+            await one.query("create schema lent")
+            await one.query("create function public.f(a int) returns int language sql as $$ select 1 $$")
             given = await roles_of(one, two)
             assert given
             for role in given:
                 await one.query(f'grant select on public.t to "{role}"')
-                await one.query(f'grant usage on schema public to "{role}"')
+                await one.query(f'grant all on schema lent to "{role}"')
+                await one.query(f'grant execute on function public.f to "{role}"')
                 await one.query(f'alter default privileges in schema public grant select on tables to "{role}"')
+                await one.query(f'alter default privileges grant select on tables to "{role}"')
         assert await roles_of(one, two) == []
         assert await one.value("select count(*) from public.t") == 0
         await one.query("create table public.later (a int primary key)")
@@ -160,7 +164,13 @@ async def test_a_full_database_takes_no_row_by_any_statement(tenant: Tenant) -> 
     ],
 )
 async def test_a_value_that_does_not_fit_is_not_stored(tenant: Tenant, type: str, value: object) -> None:
-    table = await tenant.table(columns=f"a int primary key, b {type}")
+    """It is refused, or there is no column of that type."""
+    try:
+        table = await tenant.table(columns=f"a int primary key, b {type}")
+    except StatementFailed as failure:
+        if failure.sqlstate != "0A000":
+            raise
+        return
     with pytest.raises(StatementFailed) as refused:
         await tenant.query(f"insert into {table} values (1, $1)", value)
     assert refused.value.sqlstate in ("22003", "22001", "22026")

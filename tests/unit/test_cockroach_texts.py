@@ -179,6 +179,31 @@ def test_nothing_is_stored_that_changes_a_session_where_it_does_not_show(sql: st
 
 
 @pytest.mark.parametrize(
+    ("type", "named"),
+    [
+        ("varchar(3)[]", "varchar(3)[]"),
+        ("character varying ( 3 ) /* a */ []", "varying(3)[]"),
+        ("char[]", "char[]"),
+        ("BIT(3) ARRAY", "bit(3)[]"),
+        ("text[]", None),
+        ("varchar[]", None),
+        ("varchar(3)", None),
+        ("numeric(3)[]", None),
+        ("varchar(3) default 'a[]'", None),
+    ],
+)
+def test_no_column_cuts_its_values(type: str, named: str | None) -> None:
+    sql = f"create table t (a int primary key, b {type}, c text)"
+    if named is None:
+        _check(sql)
+        return
+    with pytest.raises(StatementFailed) as caught:
+        _check(sql)
+    assert caught.value.sqlstate == "0A000"
+    assert named in caught.value.message
+
+
+@pytest.mark.parametrize(
     "sql",
     [
         "create table t (a int8 default nextval('s'), view text, set_config text)",

@@ -122,6 +122,23 @@ def find_called(sql: str) -> frozenset[str]:
     return frozenset(name.strip('"') for name, behind in pairwise(pieces) if behind == "(")
 
 
+_ARRAYS: Final = frozenset({"[", "array"})
+_OF_LENGTH_1: Final = frozenset({"char", "character", "bit", "nchar"})
+_WITH_LENGTH: Final = _OF_LENGTH_1 | {"varchar", "varying", "bpchar", "varbit", "string", "text"}
+
+
+def find_cutting_type(sql: str) -> str:
+    """Return the first type in the text that is an array of texts or bits with a length; empty if there is none."""
+    pieces = [*_list_pieces(sql), ""]
+    for index, piece in enumerate(pieces[:-1]):
+        if piece in _OF_LENGTH_1 and pieces[index + 1] in _ARRAYS:
+            return f"{piece}[]"
+        length = pieces[index + 1 : index + 5]
+        if piece in _WITH_LENGTH and length[:1] == ["("] and length[2:3] == [")"] and set(length[3:]) & _ARRAYS:
+            return f"{piece}({length[1]})[]"
+    return ""
+
+
 def _list_pieces(sql: str) -> list[str]:
     """Return everything but blanks and comments, folded."""
     return [fold(sql[start:end]) for kind, start, end in scan(sql) if kind not in ("blank", "line", "block")]

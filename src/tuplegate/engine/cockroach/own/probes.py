@@ -108,7 +108,7 @@ class Functions:
 
 
 async def find_functions(session: ServiceSession) -> Functions:
-    names = frozenset(str(name) for (name,) in await session.fetch(_VOLATILE))
+    names = frozenset(str(name).rpartition(".")[2] for (name,) in await session.fetch(_VOLATILE))
     return Functions(await find_functions_write(session), (names - _HARMLESS) | _CHANGING)
 
 

@@ -7,7 +7,15 @@ from typing import Final
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.pool import DatabaseState
 from tuplegate.engine.cockroach.query.rules import READERS, WRITERS
-from tuplegate.engine.cockroach.texts import check_text, find_called, find_names, fold, list_heads, list_words
+from tuplegate.engine.cockroach.texts import (
+    check_text,
+    find_called,
+    find_cutting_type,
+    find_names,
+    fold,
+    list_heads,
+    list_words,
+)
 
 _REMOVERS: Final = frozenset({"drop", "truncate"})
 """First words of what frees room, whatever else is in the text."""
@@ -76,6 +84,12 @@ def _check_stored(statement: port.Statement, changing: frozenset[str]) -> None:
             "the body of a function cannot be written with escapes, or in several strings; nothing was applied",
             sqlstate="0A000",
             hint="Write it in dollar quotes: AS $$ … $$.",
+        )
+    if cuts := find_cutting_type(statement.sql):
+        raise port.StatementFailed(
+            f"this engine cuts values of {cuts} to their length, without an error; nothing was applied",
+            sqlstate="0A000",
+            hint="Use an array without a length, as text[].",
         )
     draws = _runs_in_reads(words) and not names.isdisjoint({"nextval", "setval"})
     named = names if has_body else find_called(statement.sql) | (names & _SCHEMAS)

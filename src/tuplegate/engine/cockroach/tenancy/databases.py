@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-import structlog
-
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.tenancy import role_removal
 from tuplegate.engine.cockroach.transaction import records
 from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.libpq.logins import as_tenant, derive_password, name_role
 from tuplegate.engine.libpq.quoting import quote, quote_text
-
-_log: Final = structlog.get_logger()
 
 _SILENCE_S: Final = 15.0
 _LOOK_S: Final = 0.1
@@ -32,19 +29,6 @@ SELECT database_name, privilege_type FROM "".crdb_internal.cluster_database_priv
 _SESSIONS: Final = (
     "SELECT session_id FROM crdb_internal.cluster_sessions WHERE user_name IN ($1, $2) AND status <> 'CLOSED'"
 )
-_LEFT_ROLES: Final = """
-SELECT r.rolname FROM pg_catalog.pg_roles r
-  JOIN pg_catalog.pg_auth_members m ON m.roleid = r.oid
-  JOIN pg_catalog.pg_roles u ON u.oid = m.member AND u.rolname = current_user
- WHERE r.rolname ~ '^tg_[a-z0-9]+_[rw]$' AND NOT r.rolcanlogin
-   AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_database d WHERE d.datname = left(r.rolname, -2))
-"""
-"""Roles of this installation that stayed behind when their database was dropped."""
-_GIVEN_IN_ADVANCE: Final = """
-SELECT DISTINCT role, for_all_roles, schema_name, object_type FROM crdb_internal.default_privileges
- WHERE database_name = $1 AND grantee = $2
-"""
-_DEPENDED_ON: Final = "2BP01"
 _SIZE: Final = """
 SELECT coalesce(sum((s.stats->>'key_bytes')::int8 + (s.stats->>'val_bytes')::int8), 0)
   FROM (SELECT crdb_internal.range_stats(start_key) AS stats FROM crdb_internal.ranges_no_leases
@@ -131,38 +115,11 @@ class CockroachDatabases:
                 await self.silence(name)
             await session.fetch(f"DROP DATABASE IF EXISTS {quote(name)} CASCADE")
             for access in _BOTH:
-                await self._drop_role(session, name_role(name, access))
+                await role_removal.drop_role(self._connector, session, name_role(name, access))
 
     async def drop_left_roles(self) -> None:
         async with self._open() as session:
-            for (role,) in await session.fetch(_LEFT_ROLES):
-                await self._drop_role(session, str(role))
-
-    async def _drop_role(self, session: ServiceSession, role: str) -> None:
-        """Drop a role, also one that others have given rights to. What cannot go yet is tried again later: its database
-        is gone all the same, and nobody can log in with it."""
-        try:
-            try:
-                await session.fetch(f"DROP ROLE IF EXISTS {quote(role)}")
-            except port.StatementFailed as failure:
-                if failure.sqlstate != _DEPENDED_ON:
-                    raise
-                await self._take_rights_back(session, role)
-                await session.fetch(f"DROP ROLE IF EXISTS {quote(role)}")
-        except port.StatementFailed as failure:
-            _log.warning("a role is left to be removed later", role=role, reason=str(failure))
-
-    async def _take_rights_back(self, session: ServiceSession, role: str) -> None:
-        """Take back the rights that other tenants have given to the role, and drop what it has made with them."""
-        for (database,) in await session.fetch("SELECT datname FROM pg_catalog.pg_database WHERE datname <> 'system'"):
-            async with self._open(str(database)) as there:
-                await there.fetch(f"DROP OWNED BY {quote(role)}")
-                for giver, for_all, schema, kind in await there.fetch(_GIVEN_IN_ADVANCE, str(database), role):
-                    whose = "FOR ALL ROLES" if for_all == "t" else f"FOR ROLE {quote(str(giver))}"
-                    where = f" IN SCHEMA {quote(schema)}" if schema else ""
-                    await there.fetch(
-                        f"ALTER DEFAULT PRIVILEGES {whose}{where} REVOKE ALL ON {kind} FROM {quote(role)}"
-                    )
+            await role_removal.drop_left_roles(self._connector, session)
 
     # -- silence --------------------------------------------------------------------------------------------------
 
