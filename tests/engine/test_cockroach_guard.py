@@ -1,12 +1,14 @@
-"""On CockroachDB a transaction is known again by its savepoint, whatever its statements have done."""
+"""On CockroachDB a transaction is known again by its savepoint, and records expire whatever a tenant puts into them."""
 
 import asyncio
 
 import pytest
 
 from tests.engine.test_writing_functions import BOUNDS, cluster, read, run, statement
-from tests.service import Service
+from tests.inside import owner
+from tests.service import Service, Sql
 from tuplegate.engine import port
+from tuplegate.engine.cockroach.transaction.records import EXPIRE
 
 __all__ = ["cluster"]
 
@@ -52,3 +54,15 @@ def test_a_failure_is_told_as_it_is(service: Service) -> None:
         await asyncio.gather(*(read(engine, target, "select 1") for _ in range(10)))
 
     run(service, work)
+
+
+def test_rows_that_a_tenant_adds_to_the_records_expire(service: Service, sql: Sql) -> None:
+    """By the engine's own time: theirs is from a thousand years ahead."""
+    add = "insert into tuplegate.answer (key, mac, request, body, at) values ('mine', '', '', '', '3026-01-01')"
+    count = b"select count(*) from tuplegate.answer where key = 'mine'"
+    sql(add)
+    with owner(service) as connection:
+        for hours, left in (("25 hours", 1), ("-1 hours", 0)):
+            for statement in EXPIRE:
+                connection.execute(statement.replace("25 hours", hours).encode())
+            assert connection.execute(count).fetchone() == (left,)

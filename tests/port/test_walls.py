@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.port.tenant import Tenant, eventually
+from tests.port.tenant import ENOUGH_MS, Tenant, eventually
 from tests.port.test_databases import made
 from tuplegate.engine.port import EngineDatabases, OpenEngine, StatementFailed
 
@@ -192,3 +192,31 @@ async def test_the_service_s_own_tables_are_closed(tenant: Tenant) -> None:
     ):
         with pytest.raises(StatementFailed):
             await tenant.query(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'alter role "{own}" with nologin',
+        "alter role \"{own}\" with password 'mine'",
+        'drop role "{own}"',
+        'revoke all on database {database} from "{own}"',
+        'revoke all on schema tuplegate from "{own}"',
+        'revoke all on schema public from "{own}"',
+        "alter database {database} rename to mine",
+        "drop database {database}",
+        "drop schema tuplegate cascade",
+        "alter table tuplegate.outcome rename to mine",
+        "create table tuplegate.mine (a int)",
+    ],
+)
+async def test_no_tenant_locks_the_service_out(engine: OpenEngine, databases: EngineDatabases, sql: str) -> None:
+    """Whatever a tenant does to itself, its next request finds a connection, and its transactions are recorded."""
+    async with made(engine, databases) as one:
+        table = await one.table()
+        for own in await roles_of(one, one):
+            with suppress(StatementFailed):
+                await one.query(sql.format(own=own, database=one.database))
+        await one.transaction(f"insert into {table} values (1)", "select 1")
+        async with engine.session(one.writer, ENOUGH_MS) as session:
+            assert (await session.run(f"select a from {table}")).rows == [("1",)]

@@ -130,6 +130,7 @@ class Pool(ConnectionPool):
         if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
             member.close("its reset failed")
         else:
+            member.take_notices()  # this engine tells of settings that it resets
             self._free_again(member)
 
     def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
