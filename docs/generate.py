@@ -108,8 +108,8 @@ service's own records.
 
 ## PostgreSQL that no superuser has prepared
 
-As [managed PostgreSQL](operations.md#managed-postgresql). An engine that a superuser has prepared has none of these, but
-for `settings_unseen` before PostgreSQL 16. No tenant can read another's data, texts of statements or results.
+As [managed PostgreSQL](operations.md#managed-postgresql). An engine that a superuser has prepared has none of these,
+but for `settings_unseen` before PostgreSQL 16. No tenant can read another's data, texts of statements or results.
 
 """
 
@@ -117,8 +117,8 @@ _COCKROACH_HEAD = """
 ## CockroachDB
 
 A cluster has these however it is prepared: the engine shows to everybody what tenants should not see of each other,
-values of columns and keys among it. Use [a cluster](operations.md#cockroachdb) for one organization, or for organizations
-that trust each other.
+values of columns and keys among it. Use [a cluster](operations.md#cockroachdb) for one organization, or for
+organizations that trust each other.
 
 """
 

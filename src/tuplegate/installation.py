@@ -70,8 +70,8 @@ def _refuse_several(weaknesses: tuple[port.Weakness, ...]) -> None:
     if names:
         raise port.EngineRefused(
             "\n- there are several organizations, and it does not keep them apart in full"
-            f" ({', '.join(names)}). Read in docs/walls.md what that means, and what closes it; or accept it: start with"
-            " --accept-weaker-walls"
+            f" ({', '.join(names)}). Read in docs/walls.md what that means and what closes it; or accept it, and start"
+            " with --accept-weaker-walls"
         )
 
 
