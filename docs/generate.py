@@ -6,6 +6,8 @@ from pathlib import Path
 
 from tuplegate.access.states import LIVES, Life
 from tuplegate.cli.exits import MEANINGS
+from tuplegate.engine.cockroach.tenancy.weaknesses import WEAKNESSES as COCKROACH_WEAKNESSES
+from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES
 from tuplegate.metrics.table import METRICS
 from tuplegate.protocol.errors import ERRORS
@@ -95,17 +97,32 @@ service is started, and never go down while it runs. A histogram has the series 
 _WALLS_HEAD = """\
 # Weaker walls
 
-<!-- Written by docs/generate.py from tuplegate.engine.postgres.tenancy.weaknesses. Do not edit. -->
+<!-- Written by docs/generate.py from tuplegate.engine.*.tenancy.weaknesses. Do not edit. -->
 
-What tenants can reach on an engine that no superuser has prepared, such as [managed
-PostgreSQL](operations.md#managed-postgresql). Each is tried at the start, as a tenant. What is found is logged as a
-warning and listed by `GET /capabilities`. An engine that a superuser has prepared has none of them, but for
-`settings_unseen` before PostgreSQL 16.
+What tenants can reach of each other on an engine that does not keep them apart in full. Each weakness is tried at the
+start, as a tenant. What is found is logged as a warning and listed by `GET /capabilities`.
 
 Those that reach others must be accepted (`accept_weaker_walls`) before there can be a second organization. In all cases
-no tenant can read or change another's data, texts of statements or results, log in to another's database, end another's
-statements, or read or forge the service's own records.
+no tenant can change another's data, log in to another's database, end another's statements, or read or forge the
+service's own records.
 
+## PostgreSQL that no superuser has prepared
+
+As [managed PostgreSQL](operations.md#managed-postgresql). An engine that a superuser has prepared has none of these,
+but for `settings_unseen` before PostgreSQL 16. No tenant can read another's data, texts of statements or results.
+
+"""
+
+_COCKROACH_HEAD = """
+## CockroachDB
+
+A cluster has these however it is prepared: the engine shows to everybody what tenants should not see of each other,
+values of columns and keys among it. Use [a cluster](operations.md#cockroachdb) for one organization, or for
+organizations that trust each other.
+
+"""
+
+_WALLS_COLUMNS = """\
 | name | reaches others | what it means for tenants | what an operator can do |
 |---|---|---|---|
 """
@@ -154,8 +171,12 @@ def metrics_page() -> str:
 
 
 def walls_page() -> str:
-    rows = (_row(f"`{w.name}`", "yes" if w.reaches_others else "no", w.meaning, w.remedy) for w in WEAKNESSES)
-    return _WALLS_HEAD + "".join(rows)
+    return _WALLS_HEAD + _walls(WEAKNESSES) + _COCKROACH_HEAD + _walls(COCKROACH_WEAKNESSES)
+
+
+def _walls(found: tuple[Weakness, ...]) -> str:
+    rows = (_row(f"`{w.name}`", "yes" if w.reaches_others else "no", w.meaning, w.remedy) for w in found)
+    return _WALLS_COLUMNS + "".join(rows)
 
 
 def _row(*cells: str) -> str:

@@ -170,6 +170,8 @@ def start_service(
     arguments = ["serve", "--data-dir", str(data_dir), *ports, *flags]
     engine = (env or {}).get("TUPLEGATE_ENGINE") or engine_for(data_dir)
     external = {"TUPLEGATE_ENGINE": engine, "TUPLEGATE_ENGINE_EXCLUSIVE": "true"} if engine else {}
+    if engine and "TUPLEGATE_ENGINE" not in (env or {}):
+        external["TUPLEGATE_ACCEPT_WEAKER_WALLS"] = "true"  # the tests' own organizations trust each other
     given = {**os.environ, **external, **(env or {})}
     if initialized and not engine and not data_dir.exists():
         copy_data(make_once("initialized", _initialize), data_dir)

@@ -69,9 +69,9 @@ def _refuse_several(weaknesses: tuple[port.Weakness, ...]) -> None:
     names = [weakness.name for weakness in weaknesses if weakness.reaches_others]
     if names:
         raise port.EngineRefused(
-            "\n- there are several organizations, and it does not keep them apart in full: no superuser has prepared it"
-            f" ({', '.join(names)}). Read what that means in docs/walls.md, and start with --accept-weaker-walls,"
-            " or with the URL of a superuser"
+            "\n- there are several organizations, and it does not keep them apart in full"
+            f" ({', '.join(names)}). Read in docs/walls.md what that means and what closes it; or accept it, and start"
+            " with --accept-weaker-walls"
         )
 
 

@@ -107,8 +107,8 @@ class Settings:
     )
     accept_weaker_walls: bool = _define(
         False,
-        "Serve several organizations on an engine of your own that no superuser has prepared, though it does not keep"
-        " them apart in full.",
+        "Serve several organizations on an engine of your own that does not keep them apart in full: one that no"
+        " superuser has prepared, or a cluster of CockroachDB.",
     )
     durability: str = _define(
         "engine",

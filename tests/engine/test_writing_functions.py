@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from tests.inside import engine_of, tenant_of
+from tests.inside import engine_of, owner, tenant_of
 from tests.service import Service, Sql
 from tuplegate.engine import port
 from tuplegate.protocol.statements import first_keyword
@@ -23,14 +23,21 @@ def cluster(service: Service) -> None:
 
 
 @pytest.fixture
-def numbered(sql: Sql) -> Iterator[None]:
-    """A function that writes, although it is called by SELECT: `numbered.take()` takes a number from a sequence."""
-    sql("drop schema if exists numbered cascade")
-    sql("create schema numbered")
-    sql("create sequence numbered.s")
-    sql("create function numbered.take() returns int8 language sql volatile as $$ select nextval('numbered.s') $$")
-    yield
-    sql("drop schema numbered cascade")
+def numbered(service: Service) -> Iterator[None]:
+    """A function that writes, although it is called by SELECT: `numbered.take()` takes a number from a sequence. The
+    service lets no tenant make one."""
+    with owner(service) as connection:
+        for statement in (
+            "drop schema if exists numbered cascade",
+            "create schema numbered",
+            "grant usage on schema numbered to public",
+            "create sequence numbered.s",
+            "grant all on sequence numbered.s to public",
+            "create function numbered.take() returns int8 language sql volatile as $$ select nextval('numbered.s') $$",
+        ):
+            connection.execute(statement.encode())
+        yield
+        connection.execute(b"drop schema numbered cascade")
 
 
 def run(service: Service, work: Callable[[port.OpenEngine, port.Target], Awaitable[None]]) -> None:
@@ -57,7 +64,7 @@ def functions_write(monkeypatch: pytest.MonkeyPatch) -> None:
     async def find(_: object) -> bool:
         return True
 
-    monkeypatch.setattr("tuplegate.engine.cockroach.engine.find_functions_write", find)
+    monkeypatch.setattr("tuplegate.engine.cockroach.own.probes.find_functions_write", find)
 
 
 @pytest.mark.usefixtures("functions_write", "numbered")

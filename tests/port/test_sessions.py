@@ -99,6 +99,7 @@ async def test_nothing_stays_on_a_connection(tenant: Tenant) -> None:
     for sql in ("set time zone 'Asia/Tokyo'", f"set search_path = {tenant.schema}"):
         await tenant.query(sql)
         await tenant.transaction(sql)
+        assert (await tenant.query("select 1")).notices == [], "nor is anybody told how it went"
     assert {await tenant.value(noon) for _ in range(10)} == {0}
     with pytest.raises(StatementFailed):
         await tenant.query(f"select * from {table.split('.')[1]}")

@@ -1,16 +1,19 @@
 """The parts of the adapter for CockroachDB that need no cluster: its words, its kinds of statements, its records."""
 
 import asyncio
+import json
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from tuplegate.engine.cockroach.connector import ServiceSession
 from tuplegate.engine.cockroach.failures import find_position, is_node_failure, refine
+from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
 from tuplegate.engine.cockroach.own import installing
 from tuplegate.engine.cockroach.own.probes import find_problems, is_here
 from tuplegate.engine.cockroach.query.committing import explain_commit
-from tuplegate.engine.cockroach.query.rules import Kind, check_statement, find_kind
+from tuplegate.engine.cockroach.query.rules import Kind, find_kind
 from tuplegate.engine.cockroach.query.run import Run
 from tuplegate.engine.cockroach.transaction.deciding import decide
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
@@ -113,17 +116,6 @@ def test_form_letters_and_raw_keys_are_cut() -> None:
 )
 def test_what_may_write_runs_in_a_block(sql: str, kind: Kind) -> None:
     assert find_kind(_statement(sql)) is kind
-
-
-def test_a_full_database_takes_what_frees_room() -> None:
-    writer, reader = Target("tg_1", Access.WRITE), Target("tg_1", Access.READ)
-    for sql in ("delete from t", "drop table t", "truncate t", "select 1"):
-        check_statement(10, writer, _statement(sql))
-    check_statement(None, writer, _statement("insert into t values (1)"))
-    check_statement(10, reader, _statement("insert into t values (1)"))
-    with pytest.raises(StatementFailed) as caught:
-        check_statement(10, writer, _statement("insert into t values (1)"))
-    assert caught.value.sqlstate == "53100"
 
 
 def test_copy_from_and_to_the_client_is_refused() -> None:
@@ -309,3 +301,64 @@ def test_a_cluster_whose_transactions_are_not_serializable() -> None:
     [problem] = _find_problems(isolation="read committed")
     assert "read committed" in problem
     assert "use a newer one" in problem
+
+
+@pytest.mark.parametrize(
+    ("oid", "value", "fits"),
+    [
+        (21, "99999", False),
+        (21, '"\\u00399999"', False),
+        (21, '" 99999 "', False),
+        (21, "32767", True),
+        (23, "2147483648", False),
+        (23, '"0x80000000"', False),
+        (23, "9223372036854775808", True),
+        (20, "2147483648", True),
+        (1005, '"{1,99999}"', False),
+        (1005, '"{1,\\u00399999}"', False),
+        (1007, '"{{1},{2147483648}}"', False),
+        (1007, '"{1,2147483647,NULL}"', True),
+        (700, "1e300", False),
+        (700, "1e39", False),
+        (700, "-1.5e300", False),
+        (700, "1e-300", False),
+        (700, "1e-46", False),
+        (700, '"0x1p300"', False),
+        (700, "3.4028235e38", True),
+        (700, "1e-45", True),
+        (700, "0.000", True),
+        (700, "0e5", True),
+        (700, '"Infinity"', True),
+        (701, "1e300", True),
+        (1021, '"{1e300}"', False),
+        (25, "99999", True),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(oid: int, value: str, *, fits: bool) -> None:
+    """Written as JSON in any way, also inside of an array."""
+    text = str(json.loads(value)) if value[0] == '"' else value
+    if fits:
+        check_numbers([oid], [text.encode()])
+        return
+    assert may_be_cut([msgspec.Raw(value.encode())]), "the type is asked for"
+    with pytest.raises(StatementFailed) as caught:
+        check_numbers([oid], [text.encode()])
+    assert caught.value.sqlstate == "22003"
+    assert "$1" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("value", "asked"),
+    [
+        ("1", False),
+        ("9999", False),
+        ('"a text of 99999 words"', False),
+        ('"12345678-1234-1234-1234-123456789abc"', False),
+        ('"2026-11-18"', False),
+        ("[1, 2]", False),
+        ("[1, 99999]", True),
+        ('[1, "\\u0039"]', True),
+    ],
+)
+def test_types_are_asked_for_only_where_a_number_is_wide(value: str, *, asked: bool) -> None:
+    assert may_be_cut([msgspec.Raw(value.encode())]) is asked

@@ -140,10 +140,9 @@ class OrganizationRoutes:
             names = ", ".join(weakness.name for weakness in self._unaccepted)
             raise ServiceError(
                 "weaker_walls",
-                "there may be one organization only: no superuser has prepared the engine, so it does not keep"
-                f" several apart in full ({names})",
-                hint="GET /capabilities says what that means. Start the service with --accept-weaker-walls, or with the"
-                " URL of a superuser.",
+                f"there may be one organization only: the engine does not keep several apart in full ({names})",
+                hint="GET /capabilities says what that means, and what closes it. Or start the service with"
+                " --accept-weaker-walls.",
             )
 
     def _check_tier(self, name: str) -> str:

@@ -98,7 +98,7 @@ def skip_blank(sql: str, start: int = 0, *, semicolons: bool = False, comments_m
         if sql.startswith("--", i):
             i = _end_of(_LINE, sql, i)
         elif sql.startswith("/*", i):
-            i = _comment_end(sql, i)
+            i = find_comment_end(sql, i)
         else:
             return i
     raise _too_many_comments(f"more than {comments_max:,} comments follow one another")
@@ -110,7 +110,7 @@ def _end_of(pattern: "re.Pattern[str]", sql: str, start: int) -> int:
     return match.end()
 
 
-def _comment_end(sql: str, start: int) -> int:
+def find_comment_end(sql: str, start: int) -> int:
     """Return the index behind the comment that opens at `start`; comments nest. An open one ends with the text."""
     i = start + 2
     closes = sql.find("*/", i)

@@ -15,7 +15,7 @@ from typing import Final
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
 from tuplegate.engine.cockroach.own.locks import Locks
-from tuplegate.engine.cockroach.own.probes import find_functions_write, find_version
+from tuplegate.engine.cockroach.own.probes import find_functions, find_version
 from tuplegate.engine.cockroach.own.settings import EngineSettings
 from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools, tick
 from tuplegate.engine.cockroach.query.attempts import Attempts
@@ -49,7 +49,7 @@ async def open_cockroach(
         session = await stack.enter_async_context(ServiceSession(connector, answer_s=SOON_S))
         version = await find_version(session)
         types = read_types(await session.fetch(f"{TYPES_SQL} WHERE t.oid < {FIRST_USER_OID}"))
-        pools = Pools(settings, connector.nodes, types, functions_write=await find_functions_write(session))
+        pools = Pools(settings, connector.nodes, types, await find_functions(session))
         engine = CockroachEngine(settings, connector, session, version, pools, databases)
         stack.push_async_callback(engine.close)
         engine.start(stack)

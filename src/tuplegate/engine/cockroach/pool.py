@@ -1,8 +1,8 @@
 """The connections of one target, each clean before it is handed out again, and how what runs on them is ended.
 
-A text that names nothing that could leaves nothing behind, or only what it knows of sequences; after every other one
-`DISCARD ALL` removes what is left. A transaction that failed keeps its locks until it is rolled back, and whoever reads
-waits for them: so it is rolled back at once.
+After a text of which every name is known to leave nothing, a connection is clean, or knows of sequences only; after
+every other one `DISCARD ALL` removes what is left. A transaction that failed keeps its locks until it is rolled back,
+and whoever reads waits for them: so it is rolled back at once.
 """
 
 import asyncio
@@ -53,11 +53,13 @@ class Server:
 class DatabaseState:
     """The part that the pools of one database share: its types, and who waits for a turn.
 
-    `functions_write`: the engine has functions that write, so a SELECT may.
+    `functions_write`: the engine has functions that write, so a SELECT may. `changing`: names of functions that may
+    change their session, or the engine.
     """
 
-    def __init__(self, encoders: EncoderCache, *, functions_write: bool) -> None:
+    def __init__(self, encoders: EncoderCache, changing: frozenset[str], *, functions_write: bool) -> None:
         self.encoders = encoders
+        self.changing = changing
         self.functions_write = functions_write
         self.turns = Turns()
         self.untold = UntoldTypes()
@@ -128,6 +130,7 @@ class Pool(ConnectionPool):
         if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
             member.close("its reset failed")
         else:
+            member.take_notices()  # this engine tells of settings that it resets
             self._free_again(member)
 
     def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import SESSION_SETTINGS
 from tuplegate.engine.cockroach.nodes import Nodes
+from tuplegate.engine.cockroach.own.probes import Functions
 from tuplegate.engine.cockroach.own.settings import EngineSettings
 from tuplegate.engine.cockroach.pool import DatabaseState, Pool, Server
 from tuplegate.engine.libpq.logins import add_settings, as_tenant
@@ -30,10 +31,10 @@ _SOME_TYPES_SQL: Final = f"""{TYPES_SQL}
 
 class Pools:
     def __init__(
-        self, settings: EngineSettings, nodes: Nodes, built_in: dict[int, TypeInfo], *, functions_write: bool
+        self, settings: EngineSettings, nodes: Nodes, built_in: dict[int, TypeInfo], functions: Functions
     ) -> None:
         self._settings = settings
-        self._functions_write = functions_write
+        self._functions = functions
         self._built_in = built_in
         self._server = Server(
             Places(settings.connections_max, self._make_room),
@@ -62,7 +63,9 @@ class Pools:
         state = self._states.get(database)
         if state is None:
             types = TypeRegistry(self._built_in, _SOME_TYPES_SQL)
-            state = self._states[database] = DatabaseState(EncoderCache(types), functions_write=self._functions_write)
+            state = self._states[database] = DatabaseState(
+                EncoderCache(types), self._functions.changing, functions_write=self._functions.write
+            )
         return state
 
     @property

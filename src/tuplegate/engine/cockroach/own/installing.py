@@ -11,6 +11,7 @@ from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.own import locks
 from tuplegate.engine.cockroach.own.probes import find_problems
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
+from tuplegate.engine.cockroach.tenancy.weaknesses import WEAKNESSES, find_weaknesses
 from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.logins import add_settings, as_role, derive_password, where
@@ -176,7 +177,7 @@ class CockroachPreparation:
             raise EngineRefused(f"\n- it does not let the service's own role log in ({exc})") from exc
         databases = CockroachDatabases(connector, secret, has_passwords=login.has_passwords)
         await databases.check_walls()
-        return ReadyCockroach(self.session, login, databases)
+        return ReadyCockroach(self.session, login, databases, secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,7 @@ class ReadyCockroach:
     session: ServiceSession
     login: CockroachLogin
     databases: CockroachDatabases
+    secret: bytes
 
     @property
     def furnishing(self) -> str:
@@ -201,7 +203,9 @@ class ReadyCockroach:
             raise EngineRefused(f"\n- it does not let the roles of tenants' databases log in ({exc})") from exc
 
     async def find_weaknesses(self, database: str | None) -> tuple[Weakness, ...]:
-        return (_NAMES,)
+        if database is None:
+            return WEAKNESSES
+        return await find_weaknesses(Connector(self.login.conninfo), self.session, database, self.secret)
 
     async def note_identity(self, installation: str, name: str) -> None:
         await self.session.fetch(
@@ -211,14 +215,6 @@ class ReadyCockroach:
             name,
             self.furnishing,
         )
-
-
-_NAMES: Final = Weakness(
-    "names",
-    reaches_others=False,
-    meaning="Tenants see that other databases exist, by names that mean nothing, and how large parts of them are.",
-    remedy="None: the engine shows this to everybody.",
-)
 
 
 async def find_cluster(conninfo: str) -> "CockroachOwner | None":

@@ -1,6 +1,7 @@
 """Finds out what a cluster can do: nothing is assumed from its version."""
 
 import ipaddress
+from dataclasses import dataclass
 from typing import Final
 
 from tuplegate.engine.cockroach.connector import ServiceSession
@@ -17,6 +18,37 @@ _WRITING_FUNCTION: Final = (
     " 'DELETE FROM engine.identity WHERE false RETURNING true'"
 )
 _NO_SUCH_FUNCTIONS: Final = ("0A000", "42601")
+
+_VOLATILE: Final = "SELECT DISTINCT proname FROM pg_catalog.pg_proc WHERE provolatile = 'v'"
+"""The engine calls volatile what its arguments and the database do not decide, or what has an effect."""
+_CHANGING: Final = frozenset({"set_config", "crdb_internal"})
+_HARMLESS: Final = frozenset(
+    {
+        "clock_timestamp",
+        "cluster_logical_timestamp",
+        "cluster_name",
+        "currval",
+        "gen_random_ulid",
+        "gen_random_uuid",
+        "gen_salt",
+        "lastval",
+        "nextval",
+        "notice",
+        "pg_sleep",
+        "random",
+        "setval",
+        "statement_timestamp",
+        "trace_id",
+        "unique_rowid",
+        "unordered_unique_rowid",
+        "uuid_generate_v1",
+        "uuid_generate_v1mc",
+        "uuid_generate_v4",
+        "uuid_v4",
+        "version",
+    }
+)
+"""Volatile functions that leave nothing in a session, or only which numbers were drawn."""
 
 _NEEDED: Final = (
     ("SHOW default_int_size", "columns of the type int with 4 bytes (default_int_size)"),
@@ -64,6 +96,20 @@ async def find_problems(session: ServiceSession, conninfo: str, *, is_secure: bo
             " a newer one"
         )
     return problems
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """`write`: functions may write rows, so that a SELECT may. `changing`: names of functions that may change their
+    session, or the engine."""
+
+    write: bool
+    changing: frozenset[str]
+
+
+async def find_functions(session: ServiceSession) -> Functions:
+    names = frozenset(str(name).rpartition(".")[2] for (name,) in await session.fetch(_VOLATILE))
+    return Functions(await find_functions_write(session), (names - _HARMLESS) | _CHANGING)
 
 
 async def find_functions_write(session: ServiceSession) -> bool:

@@ -10,11 +10,12 @@ from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, READ_ONLY,
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit
+from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, NodeLost, Run
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.connection import explain_width
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, read_text, refuse_copy
+from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, refuse_copy
 from tuplegate.engine.libpq.rows import RowCollector
 
 
@@ -42,11 +43,10 @@ class Execution(Run):
         """Make one attempt, and give the connection back in every case."""
         started = perf_counter_ns()
         member, pool, statement = self.member, self.pool, self.statement
-        left = read_text(statement.sql, statement.keyword)
-        leftovers = left.leftovers if left.plain else Leftovers.ANYTHING
+        leftovers = rules.find_leftovers(statement, pool.state.changing)
         try:
             refuse_copy(statement)
-            rules.check_statement(pool.state.full_at, self.target, statement)
+            check_statement(pool.state, self.target, statement)
             if self.contends:
                 result = await self._run_in_block()
             elif self._kind is rules.Kind.READS and pool.state.functions_write:
@@ -76,8 +76,7 @@ class Execution(Run):
         self.exec_us = result.exec_us = (perf_counter_ns() - started) // 1000
         result.notices += member.take_notices()
         # Where the engine ran something else than its first word says, anything may be left.
-        was_read = not left.plain or is_plain_tag(result.tag)
-        self._give_back(leftovers if was_read else Leftovers.ANYTHING)
+        self._give_back(leftovers if is_plain_tag(result.tag) else Leftovers.ANYTHING)
         return result
 
     def _see_failure(self, failure: port.StatementFailed, started: int, leftovers: Leftovers) -> port.EngineFailure:

@@ -11,21 +11,21 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.pool import DatabaseState
+from tuplegate.engine.cockroach.texts import find_names, fold
 from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.connection import CHUNK_ROWS
-from tuplegate.engine.libpq.leftovers import fold
+from tuplegate.engine.libpq.leftovers import Leftovers
+from tuplegate.protocol.statements import skip_blank
 
-_READERS: Final = frozenset({"select", "values", "table", "show", "explain", ""})
-_WRITERS: Final = frozenset({"insert", "update", "delete", "upsert", "with"})
+READERS: Final = frozenset({"select", "values", "table", "show", "explain"})
+WRITERS: Final = frozenset({"insert", "update", "delete", "upsert", "with"})
 _WRITES: Final = re.compile(r"\b(?:insert|update|delete|upsert|into|nextval|setval|analyze|analyse)\b")
-_REMOVERS: Final = frozenset({"delete", "drop", "truncate", "select", "show", "explain", "values", "table", ""})
-"""First words of what a database that is full still takes."""
-_DEFINERS: Final = frozenset({"create", "alter", "prepare", "explain"})
-"""First words of what defines something, at once or when it is executed."""
-_DEFINES: Final = re.compile(r"\b(?:create|alter)\b")
-_COMMENT: Final = re.compile(r"/\*.*?\*/|--[^\n]*", re.S)
-_RUNS_IN_READS: Final = re.compile(r"\bcreate\s+(?:(?:or|replace|temp|temporary|recursive)\s+)*(?:view|function)\b")
-_KEEP_TYPES: Final = _READERS | _WRITERS
+_KEEP_TYPES: Final = READERS | WRITERS | {""}
+
+_MOVES_SEQUENCES: Final = frozenset({"nextval", "setval", "insert", "update", "upsert", "delete", "into"})
+_PLAIN: Final = frozenset({"select", "insert", "update", "delete", "upsert", "values", "table"})
+_LONG: Final = 10_000
+"""From this length on a text is not searched for names: a reset takes less."""
 
 BEGIN_WRITING: Final = Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE, READ WRITE", begins=False)
 BEGIN_READING: Final = Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE, READ ONLY", begins=False)
@@ -40,9 +40,13 @@ class Kind(Enum):
 
 def find_kind(statement: port.Statement) -> Kind:
     keyword = statement.keyword
-    if keyword in _READERS or keyword == "with":
+    if keyword in READERS or keyword == "with" or (not keyword and _is_bracketed(statement.sql)):
         return Kind.WRITES if _WRITES.search(fold(statement.sql)) else Kind.READS
-    return Kind.WRITES if keyword in _WRITERS else Kind.DEFINES
+    return Kind.WRITES if keyword in WRITERS else Kind.DEFINES
+
+
+def _is_bracketed(sql: str) -> bool:
+    return sql.startswith("(", skip_blank(sql, semicolons=True))
 
 
 def may_write(statement: port.Statement, state: DatabaseState) -> bool:
@@ -62,35 +66,15 @@ def changes_types(statement: port.Statement) -> bool:
     return statement.keyword not in _KEEP_TYPES
 
 
-def check_statement(full_at: int | None, target: port.Target, statement: port.Statement) -> None:
-    """Raise where the statement may not run. `full_at` is the bound that the database has met."""
-    _check_stored(statement)
-    _check_room(full_at, target, statement)
-
-
-def _check_stored(statement: port.Statement) -> None:
-    """Raise where a definition stores what changes its session. It would run in texts that do not show it, and what it
-    leaves there would meet the next request. The engine has no text that is made while it runs, so the name shows."""
-    if statement.keyword not in _DEFINERS:
-        return
-    text = fold(statement.sql)
-    if not _DEFINES.search(text):
-        return
-    draws = ("nextval" in text or "setval" in text) and _RUNS_IN_READS.search(_COMMENT.sub(" ", text))
-    if draws or "set_config" in text:
-        what = "draw numbers where it is read" if draws else "change settings (set_config)"
-        raise port.StatementFailed(
-            f"what is stored in a database of this engine cannot {what}; nothing was applied",
-            sqlstate="0A000",
-            hint="Do it in the statement itself.",
-        )
-
-
-def _check_room(full_at: int | None, target: port.Target, statement: port.Statement) -> None:
-    """Raise where the database is full and the statement may need room."""
-    if full_at is not None and target.may_write and statement.keyword not in _REMOVERS:
-        raise port.StatementFailed(
-            f"the database is larger than its limit of {full_at} bytes; nothing was applied",
-            sqlstate="53100",
-            hint="DELETE rows or DROP tables that are not needed.",
-        )
+def find_leftovers(statement: port.Statement, changing: frozenset[str]) -> Leftovers:
+    """Return what the statement can leave on its connection: anything, unless its first word and all names in its text
+    are known to leave nothing. `changing` has the names that are not."""
+    sql, keyword = statement.sql, statement.keyword
+    if len(sql) > _LONG or (keyword not in _PLAIN and (keyword or not _is_bracketed(sql))):
+        return Leftovers.ANYTHING
+    names = find_names(sql)
+    if not names.isdisjoint(changing):
+        return Leftovers.ANYTHING
+    if keyword not in WRITERS and names.isdisjoint(_MOVES_SEQUENCES):
+        return Leftovers.NOTHING
+    return Leftovers.SEQUENCES

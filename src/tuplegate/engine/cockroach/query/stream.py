@@ -18,6 +18,7 @@ from tuplegate.engine.cockroach.narrow_numbers import check_numbers
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit
+from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, Run, Why
 from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
@@ -87,7 +88,7 @@ async def prepare_stream(run: StreamRun) -> "Stream":
     encoders, member, statement = run.pool.state.encoders, run.member, run.statement
     try:
         with run:
-            rules.check_statement(run.pool.state.full_at, run.target, statement)
+            check_statement(run.pool.state, run.target, statement)
             refuse_copy(statement)
             params, described = await _describe(run)
             encoder = await find_encoder(encoders, member, described, statement.shape)

@@ -13,6 +13,7 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.tenancy import role_removal
 from tuplegate.engine.cockroach.transaction import records
 from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.libpq.logins import as_tenant, derive_password, name_role
@@ -114,10 +115,11 @@ class CockroachDatabases:
                 await self.silence(name)
             await session.fetch(f"DROP DATABASE IF EXISTS {quote(name)} CASCADE")
             for access in _BOTH:
-                await session.fetch(f"DROP ROLE IF EXISTS {quote(name_role(name, access))}")
+                await role_removal.drop_role(self._connector, session, name_role(name, access))
 
     async def drop_left_roles(self) -> None:
-        """A database's roles go with it."""
+        async with self._open() as session:
+            await role_removal.drop_left_roles(self._connector, session)
 
     # -- silence --------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import DUPLICATE
 from tuplegate.engine.cockroach.query.committing import commit
 from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeLost, Run
+from tuplegate.engine.cockroach.transaction import guard
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 
 _T = TypeVar("_T")
@@ -28,22 +29,21 @@ async def decide(
     run: Run, ledger: Ledger, number: int | None, promise: port.Promise | None, done: port.TransactionResult
 ) -> None:
     """Commit what runs under a number; without one it has written nothing. Raises OutcomeUnknown and Superseded."""
-    if number is None:
-        try:
-            await commit(run)
-        except port.OutcomeUnknown as unknown:
-            run.member.close("the engine did not answer its commit")
-            raise NodeLost("the connection to the engine was lost; nothing was applied") from unknown
-        return
     database = run.target.database
+    records = [] if number is None else ledger.records(database).write(number, promise, done)
     try:
-        await commit(run, *ledger.records(database).write(number, promise, done))
+        await commit(run, guard.RELEASE, *records)
     except port.StatementFailed as failure:
+        if guard.is_missing(failure):
+            run.member.close("a statement ended its transaction")
+            raise port.OutcomeUnknown(guard.ENDED) from failure
         if failure.sqlstate == DUPLICATE and failure.fields is not None and failure.fields.constraint in _OF_RECORDS:
             raise port.Superseded("somebody else settled it first") from failure
         raise
     except port.OutcomeUnknown as unknown:
         run.member.close("the engine did not answer its commit")
+        if number is None:
+            raise NodeLost("the connection to the engine was lost; nothing was applied") from unknown
         outcome = await ledger.settle(database, number, min(run.left_s + _SETTLE_S, _SETTLE_S_MAX))
         if outcome is port.Outcome.COMMITTED:
             return

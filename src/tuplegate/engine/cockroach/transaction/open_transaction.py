@@ -17,8 +17,10 @@ from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
+from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import Run, Why
 from tuplegate.engine.cockroach.query.stream import Stream, StreamRun, prepare_stream
+from tuplegate.engine.cockroach.transaction import guard
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import number_of
@@ -171,14 +173,14 @@ class OpenTransaction(Run):
         """Open the block before the first statement. Raises what may not be sent."""
         self._sql = statement.sql
         refuse_copy(statement)
-        rules.check_statement(None if self._is_read_only else self.pool.state.full_at, self.target, statement)
+        check_statement(self.pool.state, self.target, statement, full=not self._is_read_only)
         if statement.keyword not in _SAVEPOINTS:
             changes = self.pool.state.functions_write or rules.find_kind(statement) is not rules.Kind.READS
             self._writes = self._writes or (changes and not self._is_read_only)
             self._forgets_types = self._forgets_types or rules.changes_types(statement)
         if not self._begun:
             self._begun = True
-            await self._send([rules.BEGIN_READING if self._is_read_only else rules.BEGIN_WRITING])
+            await self._send([rules.BEGIN_READING] if self._is_read_only else [rules.BEGIN_WRITING, guard.SET])
 
     async def _send(
         self, commands: list[Command], on_rows: Callable[[PGresult, int], None] | None = None

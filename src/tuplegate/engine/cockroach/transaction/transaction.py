@@ -11,20 +11,21 @@ from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.narrow_numbers import may_be_cut
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
+from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, Run
+from tuplegate.engine.cockroach.transaction import guard
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import new_number, number_of
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.connection import explain_width
 from tuplegate.engine.libpq.failures import find_error, to_failure
-from tuplegate.engine.libpq.leftovers import Leftovers, is_plain, is_plain_tag, refuse_copy
+from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, refuse_copy
 from tuplegate.engine.libpq.parameters import needs_describing
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector
 
 _EMPTY: Final = int(pq.ExecStatus.EMPTY_QUERY)
-_IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 
 
 class TransactionRun(Run):
@@ -52,12 +53,14 @@ class TransactionRun(Run):
         self.contends = not self._is_read_only and (
             pool.state.functions_write or any(rules.find_kind(s) is not rules.Kind.READS for s in statements)
         )
-        self._is_plain = all(is_plain(s.sql, s.keyword) for s in statements)
+        left = {rules.find_leftovers(s, pool.state.changing) for s in statements}
+        self._leaves_first = Leftovers.ANYTHING if Leftovers.ANYTHING in left else Leftovers.SEQUENCES
 
     def begin(self, member: Member) -> None:
         super().begin(member)
         self._notices: list[port.Notice] = []
-        self._leaves = Leftovers.SEQUENCES if self._is_plain else Leftovers.ANYTHING
+        self._leaves = self._leaves_first
+        self._is_guarded = False
 
     async def run(self) -> port.TransactionResult:
         """Make one attempt, and give the connection back in every case."""
@@ -76,7 +79,7 @@ class TransactionRun(Run):
                 await see_through(decide(self, self._ledger, number, self._promise, done))
         except port.StatementFailed as failure:
             # No frame that it passes keeps it by a name: it may be as large as the text, and refers to the frames.
-            raise self._see_failure(failure, started) from failure
+            raise await self._see_failure(failure, started) from failure
         except RowsTooWide as wide:
             raise explain_width() from wide
         except ConnectionLost as lost:
@@ -97,8 +100,16 @@ class TransactionRun(Run):
             await self._ledger.keep_promise(self.target.database, self._promise, done)
         return done
 
-    def _see_failure(self, failure: port.StatementFailed, started: int) -> port.EngineFailure:
+    async def _see_failure(self, failure: port.StatementFailed, started: int) -> port.EngineFailure:
         """Give the connection back; return what is to be raised."""
+        if self._is_guarded and self.ended is None and not self.decides:
+            try:
+                await guard.check_same(self.member)
+            except port.OutcomeUnknown as unknown:
+                self.member.close("a statement ended its transaction")
+                return unknown
+            except ConnectionLost:
+                pass  # the engine rolls back
         refined = refine(failure, self.statements[failure.statement or 0].sql)
         if self.was_cancelled(refined):
             refined = self.explain_cancel(refined)
@@ -117,18 +128,19 @@ class TransactionRun(Run):
 
     async def _run_statements(self) -> list[port.Result]:
         """Run the statements, as many as possible in one write: those before one whose types must be asked for."""
-        waiting = [rules.BEGIN_READING if self._is_read_only else rules.BEGIN_WRITING]
-        owners: list[int | None] = [None]
+        for index, statement in enumerate(self.statements):
+            refuse_copy(statement)
+            try:
+                check_statement(self.pool.state, self.target, statement)
+            except port.StatementFailed as refusal:
+                refusal.statement = index
+                raise
+        waiting = [rules.BEGIN_READING] if self._is_read_only else [rules.BEGIN_WRITING, guard.SET]
+        owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
         collectors: list[RowCollector] = []
         closing: dict[int, PGresult] = {}
         for index, statement in enumerate(self.statements):
-            refuse_copy(statement)
-            try:
-                rules.check_statement(self.pool.state.full_at, self.target, statement)
-            except port.StatementFailed as full:
-                full.statement = index
-                raise
             encoders = self.pool.state.encoders
             collectors.append(RowCollector(encoders, self.member, statement.shape, self.bounds, budget=budget))
             if statement.params and (self.describe or needs_describing(statement) or may_be_cut(statement.params)):
@@ -144,8 +156,6 @@ class TransactionRun(Run):
             waiting.append(Command(statement.sql.encode(), values or None, rows_at_once, types=types))
             owners.append(index)
         await self._send(waiting, owners, collectors, closing)
-        if self.member.pgconn.transaction_status != _IN_BLOCK:
-            raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         each = [(rows, closing[index]) for index, rows in enumerate(collectors)]
         results = [rows.finish(last) or await rows.learn(self.member, last) for rows, last in each]
         if not all(is_plain_tag(result.tag) for result in results):
@@ -168,6 +178,8 @@ class TransactionRun(Run):
         self.member.flush()
         results = await answer
         self._notices += self.member.take_notices()
+        if guard.SET in commands:
+            self._is_guarded = any(result.command_status == b"SAVEPOINT" for result in results)
         error = find_error(results)
         if error is not None:
             failure = to_failure(error)

@@ -1,0 +1,133 @@
+"""Refuses statements before they are sent: texts that this engine would misread, what it must not store, what reaches
+out of the database, and what a full one has no room for."""
+
+import re
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.engine.cockroach.pool import DatabaseState
+from tuplegate.engine.cockroach.query.rules import READERS, WRITERS
+from tuplegate.engine.cockroach.texts import (
+    check_text,
+    find_called,
+    find_cutting_type,
+    find_names,
+    fold,
+    list_heads,
+    list_words,
+)
+
+_REMOVERS: Final = frozenset({"drop", "truncate"})
+"""First words of what frees room, whatever else is in the text."""
+_HARMLESS_WHEN_FULL: Final = READERS | {"delete", "with", ""}
+_GROWS: Final = frozenset({"insert", "update", "upsert", "into"})
+
+_HOLD_NO_DEFINITION: Final = (READERS - {"explain"}) | (WRITERS - {"with"}) | {""}
+"""First words of statements that hold no definition."""
+_DEFINES: Final = re.compile(r"\b(?:create|alter)\b")
+_VIEW_MODIFIERS: Final = frozenset({"or", "replace", "temp", "temporary", "recursive"})
+_RUN_IN_READS: Final = frozenset({"view", "function"})
+_SCHEMAS: Final = frozenset({"crdb_internal"})
+_IN_PIECES: Final = re.compile(r"'[ \t\r\f]*\n[ \t\r\n\f]*'")
+
+_REACHING: Final = re.compile(r"\b(?:export|import|backups?|restore|cancel|changefeed|schedules?|external)\b")
+_EXTERNAL: Final = frozenset({"export", "import", "backup", "restore"})
+_EXTERNAL_OBJECTS: Final = frozenset({"changefeed", "schedule", "external", "backup", "backups"})
+_SESSIONS: Final = frozenset({"query", "queries", "session", "sessions"})
+
+
+def check_statement(state: DatabaseState, target: port.Target, statement: port.Statement, *, full: bool = True) -> None:
+    """Raise where the statement may not run. With `full`, where the database has no room for it, too."""
+    check_text(statement.sql)
+    _check_reach(statement)
+    _check_stored(statement, state.changing)
+    if full and state.full_at is not None and target.may_write:
+        _check_room(state.full_at, statement)
+
+
+def _check_reach(statement: port.Statement) -> None:
+    """Raise where the statement would reach files and hosts outside of the database, or sessions of others."""
+    if not _REACHING.search(fold(statement.sql)):
+        return
+    for word, behind in list_heads(statement.sql):
+        if word in _EXTERNAL and behind.isidentifier():
+            raise _refuse_reach(word, "takes rows out of the database, or brings them in, by way of the engine's nodes")
+        if word == "cancel" and behind in _SESSIONS:
+            raise port.StatementFailed(
+                "CANCEL cannot end statements or sessions here; nothing was applied",
+                sqlstate="42501",
+                hint="A statement ends with its time limit (timeout_ms), or when its client closes the request.",
+            )
+        if word in ("create", "alter", "show", "experimental") and behind in _EXTERNAL_OBJECTS:
+            raise _refuse_reach(f"{word} {behind}", "makes the engine's nodes reach other hosts, or files")
+
+
+def _refuse_reach(what: str, meaning: str) -> port.StatementFailed:
+    return port.StatementFailed(
+        f"{what.upper()} is refused: it {meaning}; nothing was applied",
+        sqlstate="42501",
+        hint="`tuplegate export` and `tuplegate import` copy rows, `tuplegate database send` a whole database.",
+    )
+
+
+def _check_stored(statement: port.Statement, changing: frozenset[str]) -> None:
+    """Raise where a definition stores what changes its session. It would run in texts that do not show it, and what it
+    leaves there would meet the next request. The engine has no text that is made while it runs, so the name shows."""
+    if statement.keyword in _HOLD_NO_DEFINITION:
+        return
+    if not _DEFINES.search(fold(statement.sql)):
+        return
+    names, words = find_names(statement.sql), list_words(statement.sql)
+    has_body = "function" in words
+    if has_body and _hides_names(statement.sql):
+        raise port.StatementFailed(
+            "the body of a function cannot be written with escapes, or in several strings; nothing was applied",
+            sqlstate="0A000",
+            hint="Write it in dollar quotes: AS $$ … $$.",
+        )
+    if cuts := find_cutting_type(statement.sql):
+        raise port.StatementFailed(
+            f"this engine cuts values of {cuts} to their length, without an error; nothing was applied",
+            sqlstate="0A000",
+            hint="Use an array without a length, as text[].",
+        )
+    draws = _runs_in_reads(words) and not names.isdisjoint({"nextval", "setval"})
+    named = names if has_body else find_called(statement.sql) | (names & _SCHEMAS)
+    found = sorted(changing & named)
+    if draws or found:
+        what = "draw numbers where it is read" if draws else f"change settings or the engine ({', '.join(found)})"
+        raise port.StatementFailed(
+            f"what is stored in a database of this engine cannot {what}; nothing was applied",
+            sqlstate="0A000",
+            hint="Do it in the statement itself.",
+        )
+
+
+def _runs_in_reads(words: list[str]) -> bool:
+    """Return whether the words define a view or a function."""
+    for index, word in enumerate(words):
+        if word == "create":
+            rest = [other for other in words[index + 1 : index + 6] if other not in _VIEW_MODIFIERS]
+            if rest and rest[0] in _RUN_IN_READS:
+                return True
+    return False
+
+
+def _hides_names(sql: str) -> bool:
+    return "\\" in sql or _IN_PIECES.search(sql) is not None
+
+
+def _check_room(full_at: int, statement: port.Statement) -> None:
+    """Raise where the statement may need room, which the database has not."""
+    if statement.keyword in _REMOVERS:
+        return
+    if statement.keyword in _HARMLESS_WHEN_FULL:
+        words = list_words(statement.sql)
+        before = ["", *words]
+        if not any(word in _GROWS and before[index] != "for" for index, word in enumerate(words)):
+            return
+    raise port.StatementFailed(
+        f"the database is larger than its limit of {full_at} bytes; nothing was applied",
+        sqlstate="53100",
+        hint="DELETE rows or DROP tables that are not needed.",
+    )

@@ -1,0 +1,224 @@
+"""What a tenant tries against the walls around its database. Each attack is tried on every engine."""
+
+from contextlib import suppress
+
+import pytest
+
+from tests.port.tenant import ENOUGH_MS, Tenant, eventually
+from tests.port.test_databases import made
+from tuplegate.engine.port import EngineDatabases, OpenEngine, StatementFailed
+
+
+async def roles_of(tenant: Tenant, of: Tenant) -> list[str]:
+    """Return the names of the roles of a database, as a tenant finds them."""
+    rows = await tenant.rows("select rolname from pg_catalog.pg_roles where rolname like $1", f"{of.database}%")
+    return [row[0] for row in rows]
+
+
+async def test_rights_that_a_stranger_gave_do_not_keep_a_database(
+    engine: OpenEngine, databases: EngineDatabases
+) -> None:
+    """It is dropped with its roles, whatever others have granted to these."""
+    async with made(engine, databases) as one:
+        async with made(engine, databases) as two:
+            await one.table()
+            await one.query("create schema lent")
+            await one.query("create function public.f(a int) returns int language sql as $$ select 1 $$")
+            given = await roles_of(one, two)
+            assert given
+            for role in given:
+                await one.query(f'grant select on public.t to "{role}"')
+                await one.query(f'grant all on schema lent to "{role}"')
+                await one.query(f'grant execute on function public.f to "{role}"')
+                await one.query(f'alter default privileges in schema public grant select on tables to "{role}"')
+                await one.query(f'alter default privileges grant select on tables to "{role}"')
+        assert await roles_of(one, two) == []
+        assert await one.value("select count(*) from public.t") == 0
+        await one.query("create table public.later (a int primary key)")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from {other}.public.t",
+        "insert into {other}.public.t values (2)",
+        "create table {other}.public.mine (a int)",
+        "drop table {other}.public.t",
+        "drop database {other}",
+        "alter database {other} rename to mine",
+        'grant "{role}" to current_user',
+        'set role "{role}"',
+        'set session authorization "{role}"',
+        "alter role \"{role}\" with password 'mine'",
+        'drop role "{role}"',
+        'reassign owned by "{role}" to current_user',
+        'drop owned by "{role}"',
+        "create role mine login",
+        "create database mine",
+        "grant all on database {other} to current_user",
+    ],
+)
+async def test_the_database_of_another_is_out_of_reach(
+    engine: OpenEngine, databases: EngineDatabases, tenant: Tenant, sql: str
+) -> None:
+    async with made(engine, databases) as two:
+        await two.table()
+        await two.query("insert into public.t values (1)")
+        [role, *_] = await roles_of(tenant, two)
+        with pytest.raises(StatementFailed):
+            await tenant.query(sql.format(other=two.database, role=role))
+        assert await two.rows("select a from public.t") == [[1]]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "export into csv 'nodelocal://1/tuplegate' from select 1",
+        "export into csv 'userfile:///tuplegate' from select 1",
+        "export into csv 'http://127.0.0.1:1/' from select 1",
+        "with x as (export into csv 'nodelocal://1/tuplegate' from select 1) select * from x",
+        "import into {table} (a) csv data ('http://127.0.0.1:1/')",
+        "backup into 'nodelocal://1/tuplegate'",
+        "show backups in 'http://127.0.0.1:1/'",
+        "copy {table} to '/tmp/tuplegate'",
+        "copy {table} to program 'true'",
+        "copy {table} from '/etc/hostname'",
+        "select pg_read_file('/etc/hostname')",
+        "select lo_import('/etc/hostname')",
+        "select crdb_internal.read_file('/etc/hostname')",
+        "select crdb_internal.write_file('x', 'nodelocal://1/tuplegate')",
+        "create external connection mine as 'nodelocal://1/tuplegate'",
+    ],
+)
+async def test_no_file_and_no_host_is_reached(tenant: Tenant, sql: str) -> None:
+    table = await tenant.table()
+    with pytest.raises(StatementFailed):
+        await tenant.query(sql.format(table=table))
+    with pytest.raises(StatementFailed):
+        await tenant.transaction(sql.format(table=table))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "cancel queries (select query_id from [show cluster queries])",
+        "cancel query '15b4aa3d5b9a5b9f0000000000000001'",
+        "cancel sessions (select session_id from [show cluster sessions])",
+        "select pg_terminate_backend(pid) from pg_stat_activity where usename <> current_user",
+    ],
+)
+async def test_statements_of_others_are_not_ended(tenant: Tenant, sql: str) -> None:
+    """It is refused, or ends nobody: it is no failure of the engine."""
+    with suppress(StatementFailed):
+        assert await tenant.rows(sql) == []
+
+
+async def test_a_full_database_takes_no_row_by_any_statement(tenant: Tenant) -> None:
+    table, engine = await tenant.table(), tenant.engine
+    adding = (
+        f"insert into {table} values (1)",
+        f"select * from [insert into {table} values (2) returning a]",
+        f"with x as (insert into {table} values (3) returning a) select * from x",
+        f"upsert into {table} values (4)",
+        f"explain analyze insert into {table} values (5)",
+        f"select 1 as a into {tenant.schema}.more",
+        f"create table {tenant.schema}.more as select 1 as a",
+    )
+
+    async def refuses_first() -> bool:
+        try:
+            await tenant.query(f"{adding[0]} on conflict (a) do update set b = 'y'")
+        except StatementFailed:
+            return True
+        return False
+
+    engine.bound_size(tenant.database, 1)
+    try:
+        await eventually(refuses_first)
+        await tenant.query(f"delete from {table} where b is distinct from 'update'")
+        taken = []
+        for sql in adding:
+            for send in (tenant.query, tenant.transaction):
+                with suppress(StatementFailed):
+                    await send(sql)
+                    taken.append(sql)
+        assert taken == []
+        assert await tenant.rows(f"select a from {table}") == []
+    finally:
+        engine.bound_size(tenant.database, None)
+
+
+@pytest.mark.parametrize(
+    ("type", "value"),
+    [
+        ("int2[]", [1, 99999]),
+        ("int4[]", [2**40]),
+        ("int4[]", "{1,1099511627776}"),
+        ("float4", 1e300),
+        ("float4", "1e-300"),
+        ("float4[]", [1e300]),
+        ("varchar(3)", "long"),
+        ("varchar(3)[]", ["a", "long"]),
+        ("varchar(3)[]", "{long}"),
+        ("char(3)[]", ["long"]),
+        ("numeric(3)[]", [99999]),
+        ("bit(3)[]", ["1111"]),
+    ],
+)
+async def test_a_value_that_does_not_fit_is_not_stored(tenant: Tenant, type: str, value: object) -> None:
+    """It is refused, or there is no column of that type."""
+    try:
+        table = await tenant.table(columns=f"a int primary key, b {type}")
+    except StatementFailed as failure:
+        if failure.sqlstate != "0A000":
+            raise
+        return
+    with pytest.raises(StatementFailed) as refused:
+        await tenant.query(f"insert into {table} values (1, $1)", value)
+    assert refused.value.sqlstate in ("22003", "22001", "22026")
+    with pytest.raises(StatementFailed):
+        await tenant.transaction("select 1", (f"insert into {table} values (1, $1)", value))
+    assert await tenant.rows(f"select a from {table}") == []
+
+
+async def test_the_service_s_own_tables_are_closed(tenant: Tenant) -> None:
+    """A tenant reads, changes and removes none of the rows that tell outcomes."""
+    for sql in (
+        "select * from tuplegate.outcome",
+        "delete from tuplegate.outcome",
+        "update tuplegate.outcome set state = 'mine'",
+        "truncate tuplegate.outcome",
+        "drop schema tuplegate cascade",
+        "select * from tuplegate.answer",
+        "delete from tuplegate.answer",
+    ):
+        with pytest.raises(StatementFailed):
+            await tenant.query(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'alter role "{own}" with nologin',
+        "alter role \"{own}\" with password 'mine'",
+        'drop role "{own}"',
+        'revoke all on database {database} from "{own}"',
+        'revoke all on schema tuplegate from "{own}"',
+        'revoke all on schema public from "{own}"',
+        "alter database {database} rename to mine",
+        "drop database {database}",
+        "drop schema tuplegate cascade",
+        "alter table tuplegate.outcome rename to mine",
+        "create table tuplegate.mine (a int)",
+    ],
+)
+async def test_no_tenant_locks_the_service_out(engine: OpenEngine, databases: EngineDatabases, sql: str) -> None:
+    """Whatever a tenant does to itself, its next request finds a connection, and its transactions are recorded."""
+    async with made(engine, databases) as one:
+        table = await one.table()
+        for own in await roles_of(one, one):
+            with suppress(StatementFailed):
+                await one.query(sql.format(own=own, database=one.database))
+        await one.transaction(f"insert into {table} values (1)", "select 1")
+        async with engine.session(one.writer, ENOUGH_MS) as session:
+            assert (await session.run(f"select a from {table}")).rows == [("1",)]
