@@ -70,7 +70,7 @@ def fail_prepared() -> None:
         try:
             await self.member.run(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
         except ConnectionLost as lost:
-            raise port.TimedOut("the commit took too long", sqlstate="57014") from lost
+            raise port.TimedOut(self.bounds) from lost
 
     replace(TransactionRun, "_commit_prepared", commit)
 
