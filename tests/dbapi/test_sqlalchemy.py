@@ -128,7 +128,9 @@ def test_json_has_its_own_reader_and_writer(service: Service) -> None:
         address(service), json_serializer=lambda _value: '{"written": 1}', json_deserializer=lambda text: ("read", text)
     )
     with engine.connect() as connection:
-        assert connection.scalar(sa.select(sa.literal(1, sa.JSON()))) == ("read", '{"written": 1}')
+        assert connection.scalar(sa.select(sa.literal(1, sa.JSON()))) == ("read", '{"written":1}')
+        long = sa.text("select repeat('7', 5000)::json as v").columns(v=sa.JSON())
+        assert connection.scalar(long) == ("read", "7" * 5000), "all digits reach the reader"
     engine.dispose()
 
 
