@@ -135,7 +135,7 @@ bench-cockroach: $(COMPILED)/stamp
 
 # Pins the peers that come from PyPI. Needs `uv` on the path.
 requirements-peers:
-	for peer in datasette fastapi; do \
+	for peer in datasette fastapi granian uvicorn; do \
 	  uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	    --no-header --upgrade bench/peers/packages/$$peer/requirements.in -o bench/peers/packages/$$peer/requirements.txt; \
 	done
@@ -145,7 +145,8 @@ requirements-peers:
 torture: $(VENV)/dev.stamp
 	$(BIN)/python -m torture $(ARGS)
 
-# A hostile tenant beside two others: make attack ARGS="--seed 7 --minutes 10 --only NAME"; --help shows the rest.
+# A hostile tenant beside two others: make attack ARGS="--seed 7 --minutes 10 --only NAME"; --help shows the rest. With
+# --beside uvicorn granian, floods are run against those servers too, which it installs into .peers/.
 attack: $(VENV)/dev.stamp
 	$(BIN)/python -m attack $(ARGS)
 

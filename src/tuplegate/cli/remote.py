@@ -68,11 +68,10 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 
 def run_with(client: "Client", command: click.Command, arguments: list[str]) -> None:
     """Run a command made by `with_client` with an existing client."""
-    given = command.make_context(command.name, arguments).params
-    for name in _WHERE:
-        del given[name]
+    context = command.make_context(command.name, arguments)
+    given = {name: value for name, value in context.params.items() if name not in _WHERE}
     inner = command.callback.__wrapped__  # type: ignore[union-attr]  # functools.wraps has put it there
-    with translate_failures(str(given.get("sql") or "")):
+    with context.scope(), translate_failures(str(given.get("sql") or "")):
         inner(client, given.pop("format"), **given)
 
 

@@ -19,7 +19,7 @@ _SHARE: Final = 4
 
 
 class Waiting(IntEnum):
-    """What a connection waits for. Of two connections of one owner, the lesser gives way first."""
+    """The state of a connection, by the thing that it waits for. Of one owner, the lesser gives way first."""
 
     END = 1
     """It has its last answer and lingers, so that the client can read it."""
