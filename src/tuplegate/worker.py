@@ -58,7 +58,7 @@ from tuplegate.http.message import FROM_OURSELVES
 from tuplegate.http.origins import Origin, PageOrigins
 from tuplegate.http.rota import Rota
 from tuplegate.http.server import HttpServer
-from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, client_context
+from tuplegate.http.tls import TlsContext, TlsFiles, client_context, load_reloadable
 from tuplegate.http.writing import TLS_HEADERS
 from tuplegate.keeping import Work, attempt, compute_pause_s, keep, tick
 from tuplegate.metrics.board import Board
@@ -265,7 +265,7 @@ def _make_services(
 async def _serve(given: WorkerInput, services: _Services, stop: asyncio.Event) -> None:
     """Serve until the supervisor says stop, and then let running requests finish."""
     settings = given.settings
-    tls = _load_tls(given.tls)
+    tls = None if given.tls is None else load_reloadable(given.tls)
     handlers = _make_handlers(given, services, tls)
     tasks = [keep(name, watch) for name, watch in _choose_watches(given, services).items()]
     await services.pulse.look()
@@ -486,24 +486,6 @@ def _read_http_bounds(settings: Settings) -> HttpBounds:
         keep_alive_s=settings.keep_alive_s,
         reader_timeout_s=settings.reader_timeout_s,
     )
-
-
-def _load_tls(files: TlsFiles | None) -> TlsContext | None:
-    """Load the certificate to serve with, and reload it at SIGHUP."""
-    if files is None:
-        return None
-    tls = TlsContext(files)
-
-    def reload() -> None:
-        try:
-            tls.reload()
-        except TlsError as exc:
-            _log.error("the certificate was not taken up", reason=str(exc))
-        else:
-            _log.info("the certificate was taken up")
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-    return tls
 
 
 def _find_upstream(given: WorkerInput) -> UpstreamAddress | None:

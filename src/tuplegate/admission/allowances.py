@@ -1,4 +1,4 @@
-"""What an organization may have and take: its own limits, those of its tier, and the settings, resolved once."""
+"""Resolves the limits of an organization once: its own, those of its tier, and the settings."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,11 +1,18 @@
 """Certificates: loads and tries out the one that the service shows, and decides how those of others are verified."""
 
+import asyncio
 import hashlib
+import signal
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+import structlog
 
 from tuplegate.http.tls_groups import offer_curves
+
+_log: Final = structlog.get_logger()
 
 
 class TlsError(Exception):
@@ -111,3 +118,19 @@ def _try_out(context: ssl.SSLContext, certificate: str, file: Path) -> None:
         raise TlsError(f"the certificate {file} would be refused by clients: {exc.verify_message}") from exc
     except ssl.SSLError as exc:
         raise TlsError(f"the certificate {file} cannot be served: {exc.reason}") from exc
+
+
+def load_reloadable(files: TlsFiles) -> TlsContext:
+    """Load the certificate to serve with, and reload it at SIGHUP."""
+    tls = TlsContext(files)
+
+    def reload() -> None:
+        try:
+            tls.reload()
+        except TlsError as exc:
+            _log.error("the certificate was not taken up", reason=str(exc))
+        else:
+            _log.info("the certificate was taken up")
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    return tls

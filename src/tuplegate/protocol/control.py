@@ -308,6 +308,7 @@ class Rate(msgspec.Struct):
     window_seconds: int
 
 
+# size: one field for each limit.
 class OrganizationLimits(msgspec.Struct):
     """`database_bytes` is null if a database may have any size, `organization_bytes` if all together may."""
 

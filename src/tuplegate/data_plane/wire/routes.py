@@ -30,6 +30,7 @@ _log: Final = structlog.get_logger()
 PATH: Final = "/v2"
 _CANCEL_HEADER: Final = b"tuplegate-wire-cancel"
 _STARTUP_S: Final = 10.0
+_TIMEOUT_MS_MAX: Final = 86_400_000
 _STOPPING: Final = "the service is stopping"
 
 
@@ -88,6 +89,7 @@ class WireRoutes:
             if isinstance(first, CancelRequest):
                 await self._cancel(first)
                 return
+            read_wishes(first.parameters, _TIMEOUT_MS_MAX)  # what nobody may have is refused before the key is known
             token = await reader.ask_password(first)
             identity, target, usage = await self._admit(websocket, token, first.parameters.get("database") or None)
             bounds = identity.allowance.statement
