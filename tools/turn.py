@@ -1,7 +1,8 @@
 """Chooses the files of `make test-extended` that `.ci/run` runs for a change, and prints them.
 
-They are the files of the change's turn, and those that the change touches. A file's turn depends on nothing but its
-name, and a landed change's turn follows the one that landed before it, so each file is run at least every third change.
+They are the files of the change's turn, and those that the change touches or moves to another turn. A file's turn
+depends on its name or its line in `.ci/turns`, not on other files, and a change's turn follows that of the change that
+landed before it. So each file is run at least every third change.
 
 Nothing in a clean clone tells which commits have landed before. So whoever lands a change says it: `make turn` writes
 it into the message of the last commit (`--take`). All files are chosen where that line is missing, or was written for
@@ -11,47 +12,14 @@ another commit.
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
-TOOL = "tools/turn.py"
+TABLE = ".ci/turns"
 FOLDERS = ("tests/transfers", "tests/extended")
 TURNS = 3
-
-HEAVY = {
-    "tests/extended/test_compiled.py": 1,
-    "tests/extended/test_failover.py": 2,
-    "tests/extended/test_more_values.py": 0,
-    "tests/extended/test_moves.py": 0,
-    "tests/extended/test_all_extensions.py": 2,
-    "tests/extended/test_bundled_kills.py": 1,
-    "tests/extended/test_console_rows.py": 0,
-    "tests/extended/test_cluster.py": 2,
-    "tests/extended/test_external_suite.py": 0,
-    "tests/extended/test_wire_faults.py": 2,
-    "tests/extended/test_attack.py": 1,
-    "tests/extended/test_external_engine.py": 1,
-    "tests/extended/test_managed.py": 0,
-    "tests/extended/test_standstill.py": 2,
-    "tests/extended/test_stubborn_faults.py": 1,
-    "tests/transfers/test_dumps.py": 0,
-    "tests/transfers/test_dump.py": 2,
-    "tests/transfers/test_dump_route.py": 2,
-    "tests/extended/test_full_disk.py": 1,
-    "tests/extended/test_like_the_engine_at_length.py": 0,
-    "tests/extended/test_openapi.py": 1,
-    "tests/extended/test_workers.py": 0,
-    "tests/extended/test_all_long_values.py": 2,
-    "tests/extended/test_backups.py": 2,
-    "tests/extended/test_generated_clients.py": 1,
-    "tests/extended/test_javascript_client.py": 0,
-    "tests/extended/test_several_engines.py": 2,
-    "tests/extended/test_replicas.py": 1,
-    "tests/extended/test_transfer_faults.py": 0,
-}
-"""The turns of files that take half a minute or more, so that all turns take about as long; the longest file first."""
 
 _LINE = re.compile(r"^Turn: ([0-2]) after ([0-9a-f]{40}) on ([0-9a-f]{40})$", re.MULTILINE)
 
@@ -86,19 +54,29 @@ def is_valid(turn: Turn, before: Turn | None, parent: str) -> bool:
     return turn.parent == parent and turn.number == follow(before)
 
 
-def turn_of(file: str) -> int:
-    return HEAVY.get(file, crc32(file.encode()) % TURNS)
+def read_table(text: str) -> dict[str, int]:
+    """Return the turns of the files that a text names, in its order."""
+    lines = (line.split() for line in text.splitlines() if not line.startswith("#"))
+    return {file: int(number) for number, file in lines}
 
 
-def sort_files(files: Iterable[str]) -> list[str]:
+def turn_of(file: str, table: Mapping[str, int]) -> int:
+    return table.get(file, crc32(file.encode()) % TURNS)
+
+
+def sort_files(files: Iterable[str], table: Mapping[str, int]) -> list[str]:
     """Return the files with those first that take long: no process is left with one of them at the end."""
-    order = {file: place for place, file in enumerate(HEAVY)}
+    order = {file: place for place, file in enumerate(table)}
     return sorted(files, key=lambda file: (order.get(file, len(order)), file))
 
 
-def choose_files(files: Iterable[str], number: int, touched: Collection[str]) -> list[str]:
-    """Return the files of a turn and those that were touched."""
-    return sort_files(file for file in files if turn_of(file) == number or file in touched)
+def choose_files(
+    files: Collection[str], number: int, table: Mapping[str, int], before: Mapping[str, int], touched: Collection[str]
+) -> list[str]:
+    """Return the files of a turn, those that were touched, and those that had another turn before: a file that moves
+    could miss its turn."""
+    moved = {file for file in files if turn_of(file, table) != turn_of(file, before)}
+    return sort_files((file for file in files if turn_of(file, table) == number or file in {*moved, *touched}), table)
 
 
 @dataclass(frozen=True)
@@ -127,7 +105,8 @@ class Clone:
     def choose(self) -> tuple[list[str], str]:
         """Return the files to run for the last commit, and the reason."""
         files = self.list_files()
-        everything = sort_files(files)
+        table = read_table((self.root / TABLE).read_text())
+        everything = sort_files(files, table)
         try:
             turn = self.read_turn("HEAD")
             if turn is None:
@@ -137,11 +116,15 @@ class Clone:
             touched = self.git("diff", "--name-only", turn.landed, "HEAD").splitlines()
         except LookupError as exc:
             return everything, f"all, since the history does not tell what has landed: {exc}"
-        if TOOL in touched:
-            return everything, f"all, since {TOOL} may have moved files to other turns"
-        return choose_files(
-            files, turn.number, touched
-        ), f"turn {turn.number}, and what was touched since {turn.landed}"
+        chosen = choose_files(files, turn.number, table, self.read_table_of(turn.landed, table), touched)
+        return chosen, f"turn {turn.number}, and what was touched since {turn.landed}"
+
+    def read_table_of(self, commit: str, default: dict[str, int]) -> dict[str, int]:
+        """Return the turns that held at a commit, or the default if there were no turns yet."""
+        try:
+            return read_table(self.git("show", f"{commit}:{TABLE}"))
+        except LookupError:
+            return default
 
     def take(self) -> None:
         """Write the turn into the message of the last commit, which must be on top of what has landed."""

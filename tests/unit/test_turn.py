@@ -4,26 +4,37 @@ import os
 from pathlib import Path
 
 import pytest
-from tools.turn import HEAVY, TOOL, TURNS, Clone, Turn, choose_files, is_valid, read_turn
+from tools.turn import TABLE, TURNS, Clone, Turn, choose_files, is_valid, read_table, read_turn
 
-FILES = Clone(Path(__file__).parents[2]).list_files()
+ROOT = Path(__file__).parents[2]
+FILES = Clone(ROOT).list_files()
+NOW = read_table((ROOT / TABLE).read_text())
 A, B = "a" * 40, "b" * 40
 
 
 def test_three_turns_run_each_file_once() -> None:
-    assert sorted(file for number in range(TURNS) for file in choose_files(FILES, number, ())) == FILES
+    assert sorted(file for number in range(TURNS) for file in choose_files(FILES, number, NOW, NOW, ())) == FILES
 
 
 def test_the_files_that_take_long_exist() -> None:
-    assert set(HEAVY) <= set(FILES)
+    assert set(NOW) <= set(FILES)
+    assert set(NOW.values()) == set(range(TURNS))
 
 
 def test_a_new_file_moves_no_other() -> None:
     """One that moved could miss its turn."""
     new = "tests/extended/test_new.py"
     for number in range(TURNS):
-        assert set(choose_files([*FILES, new], number, ())) - {new} == set(choose_files(FILES, number, ()))
-        assert new in choose_files([*FILES, new], number, [new])
+        others = choose_files(FILES, number, NOW, NOW, ())
+        assert set(choose_files([*FILES, new], number, NOW, NOW, [new])) == {*others, new}
+
+
+def test_a_file_that_moves_runs() -> None:
+    """The turn that it comes to may have been the one before."""
+    file = FILES[0]
+    for number in range(TURNS):
+        moved = [choose_files(FILES, number, {file: to}, {file: 0}, ()) for to in (1, 2)]
+        assert all(file in chosen for chosen in moved)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +62,14 @@ class Project(Clone):
     """A repository with files of tests, and the branch that changes land on."""
 
     def start(self) -> None:
-        self.root.mkdir()
+        (self.root / TABLE).parent.mkdir(parents=True)
+        (self.root / TABLE).write_text("# Nothing takes long.\n")
         self.git("init", "--quiet", "--bare", "--initial-branch=main", "../landed.git")
         self.git("init", "--quiet", "--initial-branch=main")
         for name in ("name", "email"):
             self.git("config", f"user.{name}", "x")
         self.git("remote", "add", "origin", "../landed.git")
-        self.commit(TOOL, *(f"tests/extended/test_{name}.py" for name in ("one", "two", "three", "four")))
+        self.commit(*(f"tests/extended/test_{name}.py" for name in ("one", "two", "three", "four")))
         self.land()
 
     def commit(self, *changed: str) -> None:
@@ -149,10 +161,14 @@ def test_all_run_where_the_history_tells_nothing(project: Project) -> None:
     assert Project(project.root.parent / "shallow").runs_all()
 
 
-def test_all_run_where_files_may_have_moved(project: Project) -> None:
-    project.commit(TOOL)
-    project.take()
-    assert project.runs_all()
+def test_all_run_that_have_another_turn_than_before(project: Project) -> None:
+    files = project.list_files()
+    for number in range(TURNS):
+        (project.root / TABLE).write_text("".join(f"{number} {file}\n" for file in files))
+        make_change(project)
+        moved = project.choose()[0]
+        project.land()
+    assert moved == files
 
 
 def test_what_has_landed_is_not_changed(project: Project) -> None:
