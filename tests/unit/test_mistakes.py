@@ -74,7 +74,7 @@ def test_a_body_is_refused_in_words(kind: Any, body: str, message: str) -> None:
 
 def test_the_fields_that_there_are_are_listed() -> None:
     """Where one is unknown or missing, or the body is none at all; those of the object that is meant."""
-    everything = "The fields are: sql (required), params, timeout_ms, max_rows, row_mode, big_numbers"
+    everything = "The fields are: sql (required), params, timeout_ms, max_rows, row_mode, big_numbers, export"
     assert {refusal(QUERY, body)[1] for body in ("", "{", "{}", "[]", '{"sql": "", "x": 1}')} == {everything}
     assert refusal(TRANSACTION, '{"statements": [{"x": 1}]}')[1] == "The fields are: sql (required), params"
     assert refusal(QUERY, '{"sql": "", "row_mode": "x"}')[1] == 'It takes: "arrays", "objects"'
