@@ -44,7 +44,7 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
     """The statements of one transaction, and what came of them.
 
     `_is_clean`: what its statements left on the connection was removed together with the commit. `_as_sent`: nothing of
-    it runs prepared. `_claim` comes before the statements, and none of them runs where it fails.
+    it runs prepared. `_claim` comes before the statements.
     """
 
     def __init__(
@@ -200,8 +200,6 @@ class BlockRun(RepeatableRun[port.TransactionResult]):
         self._notices = (self._notices + self.member.take_notices())[:_NOTICES_MAX]
         for position, result in enumerate(results):
             if result.status == _ERROR:
-                if commands[position] is self._claim:
-                    raise port.Conflict("an earlier request with this key is not decided yet", sqlstate="40001")
                 raise _failure_of(result, commands, owners, position)
         check(results)
         if self._preparing is not None:

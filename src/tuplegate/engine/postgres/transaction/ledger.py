@@ -102,15 +102,17 @@ class Ledger:
 
     async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
         records = self.records(database)
-        # The claim comes first: a transaction that was decided when it was given up is then seen, whatever it did.
-        (claimed, *kept), server = await self._call_of(database, records.claim(route, key), records.kept(route, key))
+        # This order: of a transaction that is decided its record is there.
+        (decided, *kept), server = await self._call_of(
+            database, records.is_decided(route, key), records.kept(route, key)
+        )
         request, body, kept_bytes = kept
         found = None
         if request is not None and body is not None:
             if not await self._is_certain(server):
                 raise port.EngineUnavailable("what was recorded could still be lost: a standby does not have it yet")
             found = port.KeptAnswer(request.decode(), bytes.fromhex(body.decode()))
-        return port.KeptAnswers(found, int(kept_bytes or 0), undecided=claimed != b"t")
+        return port.KeptAnswers(found, int(kept_bytes or 0), undecided=decided != b"t")
 
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
         """Record the promise of a transaction that could not write, in a transaction of its own."""

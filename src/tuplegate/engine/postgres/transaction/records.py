@@ -13,8 +13,8 @@ Nothing here is read inside a serializable transaction: a gap that one transacti
 counts as a conflict, and all keys share a few pages. Two who want the same record meet in its unique index instead.
 
 A transaction that will record an answer claims the answer's key before its first statement, by a lock that it holds
-until it is committed or rolled back: a prepared transaction keeps it, also through a restart of the engine. So whoever
-gets the lock knows that every earlier transaction with that key is decided.
+until it is committed or rolled back: a prepared transaction keeps it, also through a restart of the engine. The next
+one with that key waits for it. Where nobody has the lock every transaction with that key is decided.
 """
 
 import hashlib
@@ -96,17 +96,22 @@ END""",
 }
 """By their signatures."""
 
-# The engine's own function, wherever the windows have put it: theirs takes a while on purpose.
-_MAKE_CLAIM: Final = """
+# The engine's own functions, wherever the windows have put them: theirs take a while on purpose.
+_MAKE_CLAIMS: Final = """
 DO $$
-DECLARE take text;
+DECLARE made record; own text;
 BEGIN
-  SELECT format('%I.%I', pronamespace::regnamespace, proname) INTO STRICT take FROM pg_proc
-   WHERE oid < 16384 AND oid::regprocedure::text ~ '(^|\\.)pg_try_advisory_xact_lock\\(bigint\\)$';
-  EXECUTE format('GRANT EXECUTE ON FUNCTION %s(bigint) TO {records}', take);
-  EXECUTE format('CREATE FUNCTION tuplegate.claim(lock bigint, mac text) RETURNS boolean {definer}'
-                 ' BEGIN ATOMIC SELECT %s($1) WHERE tuplegate.is_genuine(''claim/'' || $1, $2); END', take);
-  ALTER FUNCTION tuplegate.claim(bigint, text) OWNER TO {records};
+  FOR made IN SELECT * FROM (VALUES ('claim', 'void', 'pg_advisory_xact_lock'),
+                                    ('is_decided', 'boolean', 'pg_try_advisory_xact_lock_shared')) f (name, type, lock)
+  LOOP
+    SELECT format('%I.%I', pronamespace::regnamespace, proname) INTO STRICT own FROM pg_proc
+     WHERE oid < 16384 AND proname = made.lock AND proargtypes = '20'::oidvector;
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %s(bigint) TO {records}', own);
+    EXECUTE format('CREATE FUNCTION tuplegate.%s(lock bigint, mac text) RETURNS %s {definer}'
+                   ' BEGIN ATOMIC SELECT %s($1) WHERE tuplegate.is_genuine(''%s/'' || $1, $2); END',
+                   made.name, made.type, own, made.name);
+    EXECUTE format('ALTER FUNCTION tuplegate.%s(bigint, text) OWNER TO {records}', made.name);
+  END LOOP;
 END $$
 """
 
@@ -160,7 +165,7 @@ def write_furnishing(owners: Owners) -> list[str]:
         *(f"GRANT EXECUTE ON FUNCTION pg_catalog.{function} TO {records}" for function in _OF_POSITIONS),
         *_FUNCTIONS.values(),
         *(f"ALTER FUNCTION tuplegate.{signature} OWNER TO {records}" for signature in _FUNCTIONS),
-        _MAKE_CLAIM.format(records=records, definer=_DEFINER),
+        _MAKE_CLAIMS.format(records=records, definer=_DEFINER),
     ]
 
 
@@ -184,9 +189,16 @@ class Records:
         return self._call("tuplegate.keep($1, $2, $3, $4, $5)", text, route, key, request, body.hex())
 
     def claim(self, route: str, key: str) -> Command:
-        """Return what claims the key; it returns whether it did."""
+        """Return what claims the key, and waits while another transaction has it."""
+        return self._lock("claim", route, key)
+
+    def is_decided(self, route: str, key: str) -> Command:
+        """Return what tells whether no transaction has claimed the key."""
+        return self._lock("is_decided", route, key)
+
+    def _lock(self, name: str, route: str, key: str) -> Command:
         lock = int.from_bytes(hashlib.sha256(self._sign(f"lock/{route}/{key}")).digest()[:8], signed=True)
-        return self._call("tuplegate.claim($1, $2)", f"claim/{lock}", str(lock))
+        return self._call(f"tuplegate.{name}($1, $2)", f"{name}/{lock}", str(lock))
 
     def kept(self, route: str, key: str) -> Command:
         return self._call("* FROM tuplegate.kept($1, $2, $3)", f"kept/{route}/{key}", route, key)
@@ -206,7 +218,9 @@ class Records:
 
     def insist(self, promise: Promise, done: TransactionResult) -> list[Command]:
         """Return the same as commands that fail with NOT_FIRST where somebody else was first."""
-        return [insist(command) for command in self.write(promise, done)]
+        return [
+            Command(_INSIST % command.sql[7:], command.params, begins=False) for command in self.write(promise, done)
+        ]
 
     def insist_with_number(self, id: str) -> Command:
         """Return the record of an id that is committed, as a command that fails in the same way. It returns the
@@ -222,9 +236,3 @@ class Records:
     def _sign(self, message: str) -> bytes:
         inner = hashlib.sha256(self.secret + message.encode()).digest()
         return hashlib.sha256(self.secret + inner).hexdigest().encode()
-
-
-def insist(command: Command) -> Command:
-    """Return a call of a record's function as a command that fails with NOT_FIRST where the function does not return
-    true."""
-    return Command(_INSIST % command.sql[7:], command.params, begins=False)

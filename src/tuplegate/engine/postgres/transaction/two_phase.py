@@ -30,7 +30,7 @@ from tuplegate.engine.postgres.query.run import RunAgain, Why, explain_age
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.transaction.block_run import BlockRun
 from tuplegate.engine.postgres.transaction.ledger import Ledger
-from tuplegate.engine.postgres.transaction.records import NOT_FIRST, insist
+from tuplegate.engine.postgres.transaction.records import NOT_FIRST
 from tuplegate.engine.postgres.transaction.recovery import Recovery, Settled
 
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
@@ -99,7 +99,7 @@ class TransactionRun(BlockRun):
         self._records: list[Command] = []
         if self.promise is not None and self.promise.keep is not None and not self.is_read_only:
             keep = self.promise.keep
-            self._claim = insist(self._decider.ledger.records(self.target.database).claim(keep.route, keep.key))
+            self._claim = self._decider.ledger.records(self.target.database).claim(keep.route, keep.key)
 
     @property
     def must_commit(self) -> bool:
