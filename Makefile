@@ -86,7 +86,7 @@ test-turn: $(VENV)/dev.stamp try-console
 
 # Says in the message of the last commit which part that is. Do it last, before a change is landed.
 turn: $(VENV)/dev.stamp
-	$(BIN)/python tools/turn.py --take
+	$(BIN)/python tools/turn.py --take $(LANDED)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

@@ -126,10 +126,12 @@ class Clone:
         except LookupError:
             return default
 
-    def take(self) -> None:
-        """Write the turn into the message of the last commit, which must be on top of what has landed."""
-        self.git("fetch", "--quiet", "origin", "main")
-        landed = self.git("rev-parse", "FETCH_HEAD")
+    def take(self, commit: str | None) -> None:
+        """Write the turn into the message of the last commit, which must be on top of what has landed: that commit, or
+        origin's main."""
+        if commit is None:
+            self.git("fetch", "--quiet", "origin", "main")
+        landed = self.git("rev-parse", commit or "FETCH_HEAD")
         if landed == self.git("rev-parse", "HEAD"):
             raise LookupError("nothing is there to land: commit first")
         if self.git("merge-base", landed, "HEAD") != landed:
@@ -141,9 +143,9 @@ class Clone:
 
 def main() -> None:
     clone = Clone(Path(__file__).parent.parent)
-    if sys.argv[1:] == ["--take"]:
+    if sys.argv[1:2] == ["--take"]:
         try:
-            clone.take()
+            clone.take(sys.argv[2] if len(sys.argv) > 2 else None)
         except LookupError as exc:
             sys.exit(str(exc))
         return

@@ -102,14 +102,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 def make_change(project: Project) -> None:
     project.commit()
     project.commit()
-    project.take()
+    project.take(None)
 
 
 def mend_a_red_one(project: Project) -> None:
     project.commit()
-    project.take()
+    project.take(None)
     project.commit()
-    project.take()
+    project.take(None)
 
 
 def take_no_turn(project: Project) -> None:
@@ -130,7 +130,7 @@ def test_what_a_change_touches_runs(project: Project) -> None:
     files = project.list_files()
     project.commit(files[0], files[1])
     project.commit(files[2], files[3])
-    project.take()
+    project.take(None)
     assert project.runs_all()
 
 
@@ -138,17 +138,17 @@ def test_a_turn_that_a_rebase_carried_on_is_not_valid(project: Project) -> None:
     """Another change has landed in between, with the same turn."""
     project.git("checkout", "--quiet", "-b", "late")
     project.commit("LATE")
-    project.take()
+    project.take(None)
     assert not project.runs_all()
     project.git("checkout", "--quiet", "main")
     make_change(project)
     project.land()
     project.git("checkout", "--quiet", "late")
     with pytest.raises(LookupError, match="merge origin's main first"):
-        project.take()
+        project.take(None)
     project.git("rebase", "--quiet", "main")
     assert project.runs_all()
-    project.take()
+    project.take(None)
     assert not project.runs_all()
 
 
@@ -174,5 +174,5 @@ def test_all_run_that_have_another_turn_than_before(project: Project) -> None:
 def test_what_has_landed_is_not_changed(project: Project) -> None:
     landed = project.git("rev-parse", "HEAD")
     with pytest.raises(LookupError, match="commit first"):
-        project.take()
+        project.take(None)
     assert project.git("rev-parse", "HEAD") == landed
