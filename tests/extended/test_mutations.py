@@ -23,10 +23,7 @@ TRANSACTIONS = 700
 EVERY_S = 0.5
 TRAPS = {
     "": (Trap.WORKER, Trap.CONNECTION),
-    "key-again": (Trap.WORKER,),
-    "prepared-fails": (Trap.CONNECTION,),
     "rolls-back": (Trap.CONNECTION,),
-    "abort-unwritten": (),
     "isolation": (),
     "wire-isolation": (),
 }
