@@ -62,7 +62,10 @@ async def run_once(
     request = hashlib.sha256(exchange.body).hexdigest()
     async with engine.hold_in(target.database, port.Lock.IDEMPOTENCY, f"{route}/{key}") as free:
         # The holder of the key may have answered already, and be about to release it.
-        kept = await engine.find_kept(target.database, route, key)
+        if free:
+            kept = await _find_decided(engine, target.database, route, key)
+        else:
+            kept = await engine.find_kept(target.database, route, key)
         if await _replay(engine, exchange, kept, request, free=free):
             return
         if kept.bytes > _ANSWERS_BYTES_MAX[target.access]:
@@ -80,7 +83,7 @@ async def run_once(
 
         try:
             await run(port.Keep(route, key, request, record))
-        except (port.StatementFailed, port.Superseded, port.CopyRefused):
+        except (port.StatementFailed, port.Superseded, port.CopyRefused, ServiceError):
             # An earlier request may be the cause: its rows, its locks, its record. Then its answer is the answer.
             if not await _replay(engine, exchange, await _find_decided(engine, target.database, route, key), request):
                 raise
@@ -106,7 +109,8 @@ async def run_alone(
 async def _find_decided(engine: port.Engine, database: str, route: str, key: str) -> port.KeptAnswers:
     """Return what is recorded under a key, once it is decided; as it stands where that takes too long.
 
-    The failed request's own transaction can be the one that is undecided, for as long as the engine takes to end it.
+    The transaction of a request that has failed, or whose client has left, is undecided for as long as the engine takes
+    to end it.
     """
     for pause_s in _PAUSES_S:
         kept = await engine.find_kept(database, route, key)

@@ -90,12 +90,12 @@ class StreamWriter:
             exchange.failed = True
             if not exchange.answered:
                 await self._tell_failed(exchange, failure, snapshot=snapshot and rows is None)
-            error = to_service_error(failure, statement)
-            if not exchange.answered and error.status != 200:
-                raise error from failure
+            # No local name may hold what is raised: the two would keep the statement until the collector comes.
+            if not exchange.answered and to_service_error(failure, statement).status != 200:
+                raise to_service_error(failure, statement) from failure
             if not exchange.answered:
                 exchange.start(200, format.value.encode())
-            _write_error(exchange, framing, rows, error, tell())
+            _write_error(exchange, framing, rows, to_service_error(failure, statement), tell())
         except ServiceError as ended:
             if not exchange.answered:
                 raise
