@@ -8,13 +8,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.engine import port
 from tuplegate.keeping import tick
-
-_log: Final = structlog.get_logger()
+from tuplegate.tenancy.alone import work_alone
 
 _EVERY_S: Final = 10.0
 _SHARE: Final = 4
@@ -42,14 +39,7 @@ class OrganizationSizes:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            try:
-                async with self._engine.hold(_NAME) as free:
-                    if free:
-                        await self.measure()
-            except port.CommitsRefused:
-                pass  # the health of the service tells
-            except port.EngineFailure as failure:
-                _log.warning("the sizes of organizations were not measured", reason=str(failure))
+            await work_alone(self._engine, _NAME, self.measure, "the sizes of organizations were not measured")
             await tick(max(_EVERY_S, _SHARE * (loop.time() - began)))
 
     async def measure(self) -> None:

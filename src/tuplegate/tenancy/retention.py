@@ -10,6 +10,7 @@ from tuplegate.access.retention import choose_share
 from tuplegate.catalog.retention import PORTION, OldRecords, RecordTable
 from tuplegate.engine import port
 from tuplegate.keeping import tick
+from tuplegate.tenancy.alone import work_alone
 
 _log: Final = structlog.get_logger()
 
@@ -38,14 +39,7 @@ class Retention:
     async def watch(self) -> None:
         """Run for ever."""
         while True:
-            try:
-                async with self._engine.hold(_NAME) as free:
-                    if free:
-                        await self.remove_all()
-            except port.CommitsRefused:
-                pass  # the health of the service tells
-            except port.EngineFailure as failure:
-                _log.warning("old records were not removed from the catalog", reason=str(failure))
+            await work_alone(self._engine, _NAME, self.remove_all, "old records were not removed from the catalog")
             await tick(_EVERY_S)
 
     async def remove_all(self) -> None:
