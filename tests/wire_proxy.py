@@ -64,8 +64,8 @@ class WireProxy:
         self._inode = 0
         self.seen: deque[str] = deque(maxlen=1000)
         """The statements that went to the engine lately."""
-        self.segments: deque[list[str]] = deque(maxlen=1000)
-        """The same, those together that the engine answers together."""
+        self.segments: deque[tuple[_Link, list[str]]] = deque(maxlen=1000)
+        """The same with their connection, those together that the engine answers together."""
 
     def __enter__(self) -> Self:
         self.install()
@@ -271,7 +271,7 @@ class _Link:
                 self._segment.append(self._bound)
             case "S":
                 self._under_way.append(_SYNC)
-                self._proxy.segments.append(self._segment)
+                self._proxy.segments.append((self, self._segment))
                 self._segment = []
         return None
 

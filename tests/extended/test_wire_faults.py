@@ -160,8 +160,10 @@ def outcome(service: Service, id: str) -> str:
 
 
 def segments(proxy: WireProxy, table: str) -> list[list[str]]:
-    """The segments from the first that names the table to the last commit, by the first words of each statement."""
-    found = list(proxy.segments)
+    """What went by one connection, from the first segment that names the table to the commit; of each statement its first words."""
+    sent = list(proxy.segments)
+    used = next(link for link, texts in sent if any(f"into {table}" in text for text in texts))
+    found = [texts for link, texts in sent if link is used]
     first = next(n for n, texts in enumerate(found) if any(f"into {table}" in text for text in texts))
     last = next(n for n, texts in enumerate(found) if any(text.startswith("COMMIT PREPARED") for text in texts))
     assert last > first
