@@ -186,6 +186,9 @@ class Settings:
     connections_per_database: int = _define(
         16, "Engine connections for one database and scope, over all workers.", at_least=1
     )
+    connections_per_organization: int = _define(
+        60, "Engine connections for all databases of one organization, over all workers.", at_least=1
+    )
     databases_per_organization: int = _define(100, "Databases that one organization may have.", at_least=1)
     organization_bytes_max: int = _define(
         0, "Bytes on disk that all databases of an organization may take together; 0 for no bound.", at_least=0

@@ -184,7 +184,7 @@ class IdentityCache:
         return Identity(
             principal,
             scopes,
-            None if place is None else Target(place[1], access_of(scopes), place[0]),
+            None if place is None else Target(place[1], access_of(scopes), place[0], principal.organization),
             self._quotas.find_quota(principal.organization, found.tier),
             self._lanes.find_lane(principal.organization),
             self._usage.find_usage(principal.organization, "" if place is None else place[0]),
@@ -222,7 +222,8 @@ class IdentityCache:
         if place is None or (bound is not None and bound != place[0]):
             raise ServiceError("not_found", f"there is no database {_quote(wanted)} for this token")
         usage = self._usage.find_usage(identity.principal.organization, place[0])
-        return Target(place[1], access_of(identity.scopes), place[0]), usage
+        organization = identity.principal.organization
+        return Target(place[1], access_of(identity.scopes), place[0], organization), usage
 
     async def _find_database(self, organization: str, name: str) -> Whereabouts | None:
         try:

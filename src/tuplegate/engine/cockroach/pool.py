@@ -25,7 +25,7 @@ from tuplegate.engine.libpq.pool import DISCARD, DISCARD_SEQUENCES, ConnectionPo
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.libpq.turns import Turns
-from tuplegate.engine.port import EngineUnavailable
+from tuplegate.engine.port import EngineUnavailable, Target
 
 _log: Final = structlog.get_logger()
 
@@ -76,8 +76,9 @@ class DatabaseState:
 class Pool(ConnectionPool):
     """The connections of one target. `conninfo` is that of its role."""
 
-    def __init__(self, server: Server, database: str, conninfo: str, state: DatabaseState) -> None:
-        super().__init__(database, server.size_max, server.queue_max, server.places, server.stocks)
+    def __init__(self, server: Server, target: Target, conninfo: str, state: DatabaseState) -> None:
+        places = server.places.of(target.owner or target.database)
+        super().__init__(target.database, server.size_max, server.queue_max, places, server.stocks)
         self.state = state
         self._conninfo = conninfo
         self._connect_timeout_s = server.connect_timeout_s

@@ -1,7 +1,6 @@
 """The pools of all databases: made when they are asked for, bounded together, gone when nobody uses them."""
 
 import asyncio
-from math import inf
 from typing import Final
 
 from tuplegate.engine import port
@@ -12,6 +11,7 @@ from tuplegate.engine.cockroach.own.settings import EngineSettings
 from tuplegate.engine.cockroach.pool import DatabaseState, Pool, Server
 from tuplegate.engine.libpq.logins import add_settings, as_tenant
 from tuplegate.engine.libpq.places import Places
+from tuplegate.engine.libpq.pool import close_longest_idle
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.libpq.types import TypeInfo, TypeRegistry
@@ -37,7 +37,7 @@ class Pools:
         self._functions = functions
         self._built_in = built_in
         self._server = Server(
-            Places(settings.connections_max, self._make_room),
+            Places(settings.connections_max, settings.connections_per_owner_max, self._make_room),
             settings.stocks or Stocks(settings.rows_bytes_max),
             settings.connections_per_target_max,
             settings.queue_max,
@@ -104,9 +104,7 @@ class Pools:
 
     def _new(self, target: port.Target) -> Pool:
         state = self.state_of(target.database)
-        pool = self._pools[target.database, target.login] = Pool(
-            self._server, target.database, self._conninfo(target), state
-        )
+        pool = self._pools[target.database, target.login] = Pool(self._server, target, self._conninfo(target), state)
         if target.database in self._paused:
             pool.suspend()
         return pool
@@ -117,12 +115,9 @@ class Pools:
         tenant = as_tenant(given.conninfo, given.secret, target.database, target.login)
         return add_settings(tenant, target.database, settings)
 
-    def _make_room(self, idle_since: float) -> None:
-        """Close the longest idle connection of all, since every place is taken."""
-        idle = [(pool.idle_since, pool) for pool in self.all() if pool.idle_since is not None]
-        since, pool = min(idle, key=lambda entry: entry[0], default=(inf, None))
-        if pool is not None and since < idle_since:
-            pool.close_idle(since + 0.000001)
+    def _make_room(self, idle_since: float, owner: str | None) -> None:
+        """Close the longest idle connection, of all or of this owner, if it has been idle since before then."""
+        close_longest_idle((pool for pool in self.all() if owner is None or pool.owner == owner), idle_since)
 
 
 async def tick(pools: Pools, seconds: float) -> None:

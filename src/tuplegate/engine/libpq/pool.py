@@ -10,7 +10,7 @@ only clean ones.
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.kept import KeptStatement, Key
-from tuplegate.engine.libpq.places import Places
+from tuplegate.engine.libpq.places import OwnPlaces
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import EngineBusy, EngineUnavailable
 
@@ -82,7 +82,7 @@ class Member(Connection):
 class ConnectionPool:
     """See the module's text."""
 
-    def __init__(self, database: str, size_max: int, queue_max: int, places: Places, stocks: Stocks) -> None:
+    def __init__(self, database: str, size_max: int, queue_max: int, places: OwnPlaces, stocks: Stocks) -> None:
         self.database = database
         self._size_max = size_max
         self._queue_max = queue_max
@@ -119,6 +119,10 @@ class ConnectionPool:
     def _see_cut_off(self, member: Member) -> None:
         """Note that a connection was lost before everything was answered."""
         raise NotImplementedError
+
+    @property
+    def owner(self) -> str:
+        return self._places.owner
 
     @property
     def _most(self) -> int:
@@ -323,3 +327,13 @@ class ConnectionPool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def close_longest_idle(pools: Iterable[ConnectionPool], before: float) -> float:
+    """Close the connection that has been idle for longest, where that is since before then. Return since when it has
+    been; infinity where none is idle."""
+    idle = [(pool.idle_since, pool) for pool in pools if pool.idle_since is not None]
+    since, pool = min(idle, key=lambda entry: entry[0], default=(math.inf, None))
+    if pool is not None and since < before:
+        pool.close_idle(since + 0.000001)
+    return since

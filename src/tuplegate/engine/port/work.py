@@ -25,20 +25,22 @@ class Access(StrEnum):
 class Target:
     """A database of a tenant, by the name the engine knows it under; `id` is what stays when that changes.
 
+    `owner` is the organization that it is of, by which connections are bounded; "" where the service itself asks.
     `as_writer` means that the connection logs in as the role that may write. `on_replica` means that a replica
     answers, where nothing can be written.
     """
 
-    def __init__(self, database: str, access: Access, id: str = "") -> None:
+    def __init__(self, database: str, access: Access, id: str = "", owner: str = "") -> None:
         self.database = database
         self.access = access
         self.id = id
+        self.owner = owner
         self.may_write = self.as_writer = access is Access.WRITE
         self.on_replica = False
 
     def replicated(self) -> "Target":
         """Return the same database for the same login, on a replica."""
-        target = Target(self.database, Access.READ, self.id)
+        target = Target(self.database, Access.READ, self.id, self.owner)
         target.as_writer = self.as_writer
         target.on_replica = True
         return target

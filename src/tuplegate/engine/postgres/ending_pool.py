@@ -72,8 +72,8 @@ class _Committing(Exception):
 class EndingPool(ConnectionPool):
     """A pool that can end what runs on its connections."""
 
-    def __init__(self, server: Server, database: str, state: DatabaseState) -> None:
-        super().__init__(database, server.size_max, server.queue_max, server.places, server.stocks)
+    def __init__(self, server: Server, database: str, owner: str, state: DatabaseState) -> None:
+        super().__init__(database, server.size_max, server.queue_max, server.places.of(owner), server.stocks)
         self.state = state
         self.primary = server.primary
         self._server = server

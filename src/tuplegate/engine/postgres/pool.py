@@ -63,6 +63,7 @@ class Login:
     """
 
     database: str
+    owner: str
     conninfo: str
     expected: Expected
     forget_settings: Callable[[], Awaitable[None]]
@@ -75,7 +76,7 @@ class Pool(EndingPool):
     """The connections of one target."""
 
     def __init__(self, server: Server, login: Login, state: DatabaseState) -> None:
-        super().__init__(server, login.database, state)
+        super().__init__(server, login.database, login.owner, state)
         self.position = login.position
         self.encoders = state.encoders
         self._login = login

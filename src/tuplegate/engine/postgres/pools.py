@@ -10,6 +10,7 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, Meter
 from tuplegate.engine.libpq.logins import add_settings, as_tenant, database_secret, name_role
 from tuplegate.engine.libpq.places import Places
+from tuplegate.engine.libpq.pool import close_longest_idle
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.engine.postgres.ending_pool import HeldCounts, Server
@@ -76,6 +77,11 @@ def _isolation(target: port.Target) -> str:
     return "repeatable read" if target.on_replica else SESSION_SETTINGS["default_transaction_isolation"]
 
 
+def _owner(target: port.Target) -> str:
+    """Return whose connections are bounded together: where nobody is told, those of the database."""
+    return target.owner or target.database
+
+
 def _read_only(target: port.Target) -> str:
     return "off" if target.may_write else "on"
 
@@ -117,7 +123,7 @@ class Pools:
         is_alone = settings.tally.workers == 1 and not settings.tally.shared and not settings.is_replica
         self._server = Server(
             self.primary,
-            Places(settings.connections_max, self._make_room),
+            Places(settings.connections_max, settings.connections_per_owner_max, self._make_room),
             self.stocks,
             meter,
             self.stubborn,
@@ -190,6 +196,7 @@ class Pools:
     def _new(self, pools: dict[str, Pool], target: port.Target) -> Pool:
         login = Login(
             target.database,
+            _owner(target),
             self._conninfo(target),
             Expected(
                 _isolation(target), _read_only(target), SESSION_SETTINGS["search_path"], is_standby=target.on_replica
@@ -253,6 +260,7 @@ class Pools:
         )
         return Login(
             target.database,
+            _owner(target),
             self._conninfo(target, settings, application),
             expected,
             forget_settings=partial(self._forget_settings, target),
@@ -277,15 +285,12 @@ class Pools:
         tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.login)
         return add_settings(tenant, target.database, {**options, **(further or {})}, application)
 
-    def _make_room(self, idle_since: float) -> None:
-        """Close the longest idle connection of all, since every place is taken, if it has been idle since before
-        then."""
-        if idle_since < self._none_before:
-            return
-        idle = [(pool.idle_since, pool) for pool in self.all() if pool.idle_since is not None]
-        since, pool = min(idle, key=lambda entry: entry[0], default=(inf, None))
-        if pool is None or since >= idle_since:
-            # What falls idle from now on has been so since later: no need to look at all of them again.
-            self._none_before = min(since, asyncio.get_running_loop().time())
-            return
-        pool.close_idle(since + 0.000001)
+    def _make_room(self, idle_since: float, owner: str | None) -> None:
+        """Close the longest idle connection, of all or of this owner, if it has been idle since before then."""
+        if owner is not None:
+            close_longest_idle((pool for pool in self.all() if pool.owner == owner), idle_since)
+        elif idle_since >= self._none_before:
+            since = close_longest_idle(self.all(), idle_since)
+            if since >= idle_since:
+                # What falls idle from now on has been so since later: no need to look at all of them again.
+                self._none_before = min(since, asyncio.get_running_loop().time())

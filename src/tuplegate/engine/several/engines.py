@@ -393,4 +393,4 @@ async def _ask_health(place: _Place) -> port.EngineHealth | str:
 
 
 def _rename(target: port.Target, database: str) -> port.Target:
-    return target if target.database == database else port.Target(database, target.access, target.id)
+    return target if target.database == database else port.Target(database, target.access, target.id, target.owner)

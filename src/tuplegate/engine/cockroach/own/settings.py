@@ -15,6 +15,7 @@ class EngineSettings:
     worker: int
     connections_max: int
     connections_per_target_max: int
+    connections_per_owner_max: int
     queue_max: int
     idle_close_s: float
     attempts_max: int

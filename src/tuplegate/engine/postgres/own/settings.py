@@ -20,6 +20,7 @@ class EngineSettings:
     secret: bytes
     connections_max: int = 90
     connections_per_target_max: int = 16
+    connections_per_owner_max: int = 60
     queue_max: int = 1000
     connect_timeout_s: float = 10.0
     idle_close_s: float = 60.0

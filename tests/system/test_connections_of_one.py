@@ -1,0 +1,57 @@
+"""Engine connections of one organization: it has so many in all its databases together, and the others have the rest."""
+
+import asyncio
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.control import engine, new_organization
+from tests.needs import needs
+from tests.service import Service, new_data_dir, remove, start_service
+
+MOST = 3
+DATABASES = 6
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Service]:
+    data_dir = new_data_dir()
+    flags = ("--workers", "1", "--connections-per-organization", str(MOST))
+    running = start_service(data_dir, *flags)
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+def count(service: Service) -> int:
+    """Connections to databases of tenants."""
+    asked = r"select count(*) from pg_stat_activity where datname like 'tg\_%' and backend_type = 'client backend'"
+    with engine(service) as look:
+        [[found]] = look.execute(asked).fetchall()
+    return int(found)
+
+
+@needs("postgresql")
+def test_all_databases_of_an_organization_share_its_connections(narrow: Service) -> None:
+    """Statements in more databases than it may have connections wait for each other, and are all answered."""
+    owner = new_organization(narrow)
+    names = [f"d{n}" for n in range(DATABASES)]
+    for name in names:
+        owner.control.post("/v1/databases", {"name": name})
+
+    async def ask_all() -> list[int]:
+        headers = {"Authorization": f"Bearer {owner.control.token}"}
+        async with httpx.AsyncClient(base_url=narrow.url, headers=headers, timeout=60, trust_env=False) as client:
+            asked = [
+                client.post(
+                    "/v1/query",
+                    json={"sql": "select count(*) from pg_stat_activity, pg_sleep(0.2)"},
+                    headers={"Tuplegate-Database": name},
+                )
+                for name in names * 2
+            ]
+            return [answer.status_code for answer in await asyncio.gather(*asked)]
+
+    assert asyncio.run(ask_all()) == [200] * 2 * DATABASES
+    assert 0 < count(narrow) <= MOST
