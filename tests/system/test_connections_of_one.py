@@ -1,4 +1,4 @@
-"""Engine connections of one organization: it has so many in all its databases together, and the others have the rest."""
+"""Engine connections of one organization: all its databases share them, and the others have the rest."""
 
 import asyncio
 from collections.abc import Iterator
