@@ -160,7 +160,7 @@ def outcome(service: Service, id: str) -> str:
 
 
 def segments(proxy: WireProxy, table: str) -> list[list[str]]:
-    """The segments of one connection, from the first that names the table to the commit, by first words of statements."""
+    """The segments of one connection, from the first that names the table to the commit, by their first words."""
     sent = list(proxy.segments)
     used = next(link for link, texts in sent if any(f"into {table}" in text for text in texts))
     found = [texts for link, texts in sent if link is used]
