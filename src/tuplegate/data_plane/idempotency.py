@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuplegate.data_plane.consistency import tell_newest
+from tuplegate.data_plane.large_answers import respond_whole
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.errors import ServiceError
@@ -60,6 +61,7 @@ async def run_once(
     """Run the request unless it was run before. Either way the recorded answer is sent."""
     route = exchange.path
     request = hashlib.sha256(exchange.body).hexdigest()
+    whole: bytes | None = None
     async with engine.hold_in(target.database, port.Lock.IDEMPOTENCY, f"{route}/{key}") as free:
         # The holder of the key may have answered already, and be about to release it.
         if free:
@@ -89,7 +91,9 @@ async def run_once(
                 raise
         else:
             await tell_newest(exchange, engine)
-            exchange.respond(200, made[-1].body)
+            whole = made[-1].body
+    if whole is not None:
+        await respond_whole(exchange, engine, target.database, whole)
 
 
 async def run_alone(

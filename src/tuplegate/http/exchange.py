@@ -127,14 +127,14 @@ class Exchange:
         head = b"%bcontent-length: %d\r\n\r\n" % (self._head(status, content_type, headers), len(body))
         self._write_whole(head, body)
 
-    async def respond_large(self, parts: Sequence[bytes]) -> None:
+    async def respond_large(self, parts: Sequence[bytes], status: int = 200) -> None:
         """Write an answer in JSON without a copy of its parts, and wait until the client has taken most of it."""
         self._started = True
-        self.status = 200
+        self.status = status
         size = sum(map(len, parts))
         self.sent_bytes += size
         self._note_unread_body()
-        self.outgoing.write(b"%bcontent-length: %d\r\n\r\n" % (self._head(200, b"application/json", ()), size))
+        self.outgoing.write(b"%bcontent-length: %d\r\n\r\n" % (self._head(status, b"application/json", ()), size))
         for part in parts:
             self.outgoing.write(part)
         await self.outgoing.wait_until_taken()

@@ -20,13 +20,14 @@ _READER_S: Final = 1.0
 
 
 class Beginner:
-    """Who began a transaction, and where: the key, its organization, the id of the database, the token that came with
-    the request, and whether that may write in it."""
+    """Who began a transaction, and where: the key, its organization, the database by its id and by the engine's name,
+    the token that came with the request, and whether that may write in it."""
 
-    def __init__(self, key: str, organization: str, database: str, token: bytes, may_write: bool) -> None:
+    def __init__(self, key: str, organization: str, target: port.Target, token: bytes, may_write: bool) -> None:
         self.key = key
         self.organization = organization
-        self.database = database
+        self.database = target.id
+        self.engine_name = target.database
         self.token = token
         self.may_write = may_write
 

@@ -18,6 +18,7 @@ from tuplegate.data_plane.interactive.ended import Answer, explain_end
 from tuplegate.data_plane.interactive.finding import Finder, describe, replay
 from tuplegate.data_plane.interactive.handover import Handover
 from tuplegate.data_plane.interactive.held import ANSWER_BYTES_MAX, Beginner, Held, Holdings
+from tuplegate.data_plane.large_answers import respond_whole
 from tuplegate.data_plane.long_requests import (
     read_long_begin,
     read_long_commit,
@@ -128,7 +129,7 @@ class OpenTransactionRoutes:
             return
         bounds = _bound(held, identity.allowance.bounds[find_kind(first.keyword)])
         answer = await self._see_through(held, None, self._run_first(exchange, held, first, lists, bounds))
-        exchange.respond(answer.status, answer.body)
+        await self._respond(exchange, held, answer)
 
     async def _open(
         self, exchange: Exchange, identity: Identity, target: port.Target, id: str, request: BeginRequest
@@ -149,7 +150,7 @@ class OpenTransactionRoutes:
             raise
         token = exchange.headers[b"authorization"][7:]
         principal, writes = identity.principal, target.may_write and not request.read_only
-        begun_by = Beginner(principal.key, principal.organization, target.id, token, writes)
+        begun_by = Beginner(principal.key, principal.organization, target, token, writes)
         held = Held(id, begun_by, transaction, idle_ms / 1000, life_ms / 1000)
         self._holdings.add(held, give_back)
         held.begin_request(None)
@@ -213,7 +214,7 @@ class OpenTransactionRoutes:
             return
         work = self._run(exchange, held, statement, request.params_list, bounds)
         answer = await self._see_through(held, request.sequence, work)
-        exchange.respond(answer.status, answer.body)
+        await self._respond(exchange, held, answer)
 
     async def _take(
         self, exchange: Exchange, identity: Identity, sequence: int | None, *, commits: bool = False
@@ -279,6 +280,9 @@ class OpenTransactionRoutes:
                 held.transaction.cancel()
             raise
 
+    async def _respond(self, exchange: Exchange, held: Held, answer: Answer) -> None:
+        await respond_whole(exchange, self._engine, held.begun_by.engine_name, answer.body, answer.status)
+
     async def _finish_with(self, held: Held, work: Coroutine[Any, Any, Answer]) -> Answer:
         answer: Answer | None = None
         try:
@@ -317,7 +321,7 @@ class OpenTransactionRoutes:
         work = self._run_commit(exchange, held, last, bounds)
         # What was decided is carried out, whether anybody waits for it or not.
         answer = await self._see_through(held, request.sequence or 1, work)
-        exchange.respond(answer.status, answer.body)
+        await self._respond(exchange, held, answer)
 
     async def _run_commit(
         self, exchange: Exchange, held: Held, last: port.Statement | None, bounds: port.Bounds

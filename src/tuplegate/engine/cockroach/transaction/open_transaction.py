@@ -255,6 +255,8 @@ class OpenTransaction(Run):
 
     async def _see_through_wishes(self) -> None:
         """Wait for a cancel that came too late, and roll back where that was wished for."""
+        if self.member.collected:
+            self.member.let_go()
         if self.ended is not None:
             self.ended = None
             await self._see_cancelled()

@@ -337,6 +337,8 @@ class OpenStatements(TransactionRun):
         """Wait for a cancel that came too late, and roll back where that was wished for."""
         # They would stay until the next request. Of the statement only its first word is of interest then.
         self._rows, self._closing = [], []
+        if self.member.collected:
+            self.member.let_go()
         if self._preparing is not None and not (self._preparing.is_in_doubt or self._preparing.has_unjudged):
             self._preparing = None
         self.statements = [port.Statement("", statement.keyword) for statement in self.statements]
