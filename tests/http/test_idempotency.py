@@ -373,3 +373,25 @@ def test_notices_come_with_a_key_as_without(sql: Sql, client: httpx.Client) -> N
     for _ in range(2):
         assert by_query(client, key, noisy).json()["notices"] == notices
     assert "notices" not in by_transaction(client, new_key(), noisy).json()
+
+
+def test_a_key_belongs_to_a_route_however_its_path_is_spelled(client: httpx.Client, sql: Sql, t: str) -> None:
+    """An encoded letter is the letter, so this is the same request."""
+    key, body = new_key(), {"sql": f"insert into {t} values (1)"}
+    answers = [
+        client.post(path, json=body, headers={"Idempotency-Key": key})
+        for path in ("/v1/query", "/v1/quer%79", "/%761/query")
+    ]
+    assert [REPLAYED in answer.headers for answer in answers] == [False, True, True]
+    assert sql.value(f"select count(*) from {t}") == 1
+
+
+def test_a_reader_uses_up_no_key_of_a_writer(
+    service: Service, read_key: str, client: httpx.Client, sql: Sql, t: str
+) -> None:
+    key = new_key()
+    with service.client(read_key) as reader:
+        assert reader.post("/v1/query", json={"sql": "select 1"}, headers={"Idempotency-Key": key}).status_code == 200
+    written = by_query(client, key, f"insert into {t} values (1)")
+    assert written.json()["success"], written.text
+    assert sql.value(f"select count(*) from {t}") == 1

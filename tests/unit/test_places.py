@@ -348,3 +348,38 @@ def test_a_second_later_all_are_looked_at_again() -> None:
     assert places.find(HERE, lambda: [*occupants, stranger]) is None
     places.forget()
     assert places.find(HERE, lambda: [*occupants, stranger]) is stranger
+
+
+class Placed:
+    def __init__(self, owner: str, waiting: Waiting, *, is_known: bool) -> None:
+        self._standing = Standing(owner, is_known, waiting, False, 0.0)
+        self.is_known = is_known
+
+    def standing(self) -> Standing:
+        return self._standing
+
+    def give_way(self) -> None:
+        raise AssertionError
+
+
+def test_strangers_of_many_addresses_leave_half_to_those_who_are_known() -> None:
+    """Each has one connection, and the organization has many that are idle: it keeps them."""
+    there: list[Placed] = [Placed("organization", Waiting.NEXT_REQUEST, is_known=True) for _ in range(20)]
+    there += [Placed(f"address {n}", Waiting.FIRST_REQUEST, is_known=False) for n in range(40)]
+    places = Places(60)
+    for number in range(200):
+        if number % 16 == 0:
+            places.forget()
+        leaving = places.find(f"another {number}", lambda: there)
+        assert isinstance(leaving, Placed)
+        assert not leaving.is_known
+        there.remove(leaving)
+        there.append(Placed(f"another {number}", Waiting.FIRST_REQUEST, is_known=False))
+
+
+def test_an_organization_that_has_most_makes_room_while_strangers_have_little() -> None:
+    there = [Placed("organization", Waiting.NEXT_REQUEST, is_known=True) for _ in range(50)]
+    there += [Placed(f"address {n}", Waiting.FIRST_REQUEST, is_known=False) for n in range(10)]
+    leaving = Places(60).find("another", lambda: there)
+    assert isinstance(leaving, Placed)
+    assert leaving.is_known

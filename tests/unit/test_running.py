@@ -3,6 +3,10 @@
 import asyncio
 from typing import cast
 
+import pytest
+
+from tuplegate.engine import port
+from tuplegate.engine.postgres.query import rules
 from tuplegate.engine.postgres.query.run import Run, Running
 
 
@@ -35,3 +39,17 @@ def test_what_has_ended_at_once_wakes_nobody_for_nothing() -> None:
         await waiting
 
     asyncio.run(run())
+
+
+def test_a_text_is_searched_once_for_what_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for again and again while the statement runs, and may have ten megabytes."""
+    read: list[str] = []
+
+    def fold(sql: str) -> str:
+        read.append(sql)
+        return sql
+
+    monkeypatch.setattr(rules, "fold", fold)
+    statement = port.Statement("select 1", "select")
+    assert [rules.text_may_write(statement) for _ in range(3)] == [False] * 3
+    assert read == ["select 1"]

@@ -29,7 +29,7 @@ from tuplegate.data_plane.wire.startup import (
     read_packet,
     read_wishes,
 )
-from tuplegate.data_plane.wire.texts import judge_text
+from tuplegate.data_plane.wire.texts import check_reads, judge_text
 
 TIMEOUT_MS = 30_000
 
@@ -420,3 +420,10 @@ def test_rows_that_a_text_can_take(text: bytes, copies: int, alone: bool) -> Non
     """A name may hold anything. Where something else is quoted too, the worse is taken."""
     judged = judge_text(text)
     assert (judged.copies, judged.is_alone) == (copies, alone)
+
+
+@pytest.mark.parametrize("blank", [b" ", b"\n", b" ,"])
+def test_a_reader_of_texts_takes_time_by_their_length(blank: bytes) -> None:
+    """With time by the square of the length, this would not end."""
+    text = b"set session characteristics " + 1_000_000 * blank + b'"'
+    check_reads(text, judge_text(text))

@@ -212,7 +212,10 @@ class IdentityCache:
         key = (identity.principal.organization, wanted)
         found = self._databases.get(key)
         if found is None or found[1] < now:
-            found = (await self._find_database(*key), now + _FRESH_S)
+            forgotten = self._forgotten
+            place = await self._find_database(*key)
+            # It may have got another name meanwhile: see `identify_token`.
+            found = (place, now + _FRESH_S if forgotten == self._forgotten else 0.0)
             if len(self._databases) >= _CACHE_MAX:
                 self._databases.clear()
             self._databases[key] = found

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote
 
 from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.large_answers import respond_whole
@@ -22,9 +23,10 @@ from tuplegate.protocol.errors import ServiceError
 KEY_LENGTH_MAX: Final = 255
 KEPT_BYTES_MAX: Final = 2**20
 _ROWS_BYTES_MAX: Final = 16 * 2**20
-_ANSWERS_BYTES_MAX: Final = {port.Access.WRITE: 64 * 2**20, port.Access.READ: 32 * 2**20}
-"""The space for recorded answers of one database: beyond `_ROWS_BYTES_MAX` they are kept without rows, beyond these
-bounds not at all. Readers get less, so that they cannot use up the space of writers."""
+_READERS_ROWS_BYTES_MAX: Final = 4 * 2**20
+_ANSWERS_BYTES_MAX: Final = {port.Access.WRITE: 64 * 2**20, port.Access.READ: 8 * 2**20}
+"""The space for recorded answers of one database: beyond the first bounds they are kept without rows, beyond these not
+at all. All that readers can fill leaves writers half of the space for rows."""
 _PAUSES_S: Final = (0.01, 0.05, 0.2, 0.5, 1.0, 1.0)
 """Between looks at what is undecided. Another worker commits what is prepared within two seconds."""
 _REPLAYED: Final = (("idempotency-replayed", "true"),)
@@ -59,7 +61,7 @@ async def run_once(
     make: Callable[[port.TransactionResult], Answer],
 ) -> None:
     """Run the request unless it was run before. Either way the recorded answer is sent."""
-    route = exchange.path
+    route = _name_route(exchange, target)
     request = hashlib.sha256(exchange.body).hexdigest()
     whole: bytes | None = None
     async with engine.hold_in(target.database, port.Lock.IDEMPOTENCY, f"{route}/{key}") as free:
@@ -76,7 +78,8 @@ async def run_once(
                 "this database keeps so many answers for Idempotency-Keys that no more can be kept; nothing was run",
                 hint="Answers are kept for 24 hours. Send the request without an Idempotency-Key, or later.",
             )
-        bytes_max = KEPT_BYTES_MAX if kept.bytes <= _ROWS_BYTES_MAX else 0
+        rows_max = _ROWS_BYTES_MAX if target.access is port.Access.WRITE else _READERS_ROWS_BYTES_MAX
+        bytes_max = KEPT_BYTES_MAX if kept.bytes <= rows_max else 0
         made: list[Answer] = []
 
         def record(done: port.TransactionResult) -> bytes:
@@ -94,6 +97,13 @@ async def run_once(
             whole = made[-1].body
     if whole is not None:
         await respond_whole(exchange, engine, target.database, whole)
+
+
+def _name_route(exchange: Exchange, target: port.Target) -> str:
+    """Return the route that a key belongs to, however its path is spelled. Whoever may only read has routes of its own:
+    it cannot use up a key that a writer is going to send."""
+    path = unquote(exchange.path)
+    return path if target.access is port.Access.WRITE else f"{path} (read)"
 
 
 async def run_alone(

@@ -185,6 +185,8 @@ def _shown(data: bytes) -> str:
 
 _HELD_MAX: Final = 1024
 _HELD_BYTES_MAX: Final = 4 * 1024
+_ALL_BYTES_MAX: Final = 2**20
+"""Bytes as they were sent; a head takes a few times as much in memory."""
 _VERSION_LENGTH: Final = len(b"HTTP/1.1")
 
 
@@ -204,6 +206,7 @@ class HeadCache:
         self._old: dict[bytes, Head] = {}
         self._young_fields: dict[bytes, Fields] = {}
         self._old_fields: dict[bytes, Fields] = {}
+        self._young_bytes = 0
 
     def read(self, raw: bytes) -> Head:
         """Return the head of these bytes. Raises malformed_request."""
@@ -212,8 +215,9 @@ class HeadCache:
             return head
         head = self._old.get(raw) or self._parse(raw)
         if len(raw) <= _HELD_BYTES_MAX:
-            if len(self._young) >= _HELD_MAX:
-                self._old, self._young = self._young, {}
+            self._young_bytes += len(raw)
+            if len(self._young) >= _HELD_MAX or self._young_bytes > _ALL_BYTES_MAX:
+                self.age()
             self._young[raw] = head
         return head
 
@@ -233,6 +237,7 @@ class HeadCache:
         """Forget what was not sent since the last call."""
         self._old, self._young = self._young, {}
         self._old_fields, self._young_fields = self._young_fields, {}
+        self._young_bytes = 0
 
     def __len__(self) -> int:
         return len(self._young.keys() | self._old.keys())

@@ -5,9 +5,10 @@ cannot keep others out. A connection of a known organization gives way while not
 that receives a body or does not take its answer gives way only beyond the organization's share of the places. A running
 request of a known organization never does.
 
-The owner with the most places goes first: an organization, or an address for its strangers. Of one owner, connections
-older than `NEW_S` go before newer ones, whose first request may be on its way. Then the order of `Waiting` decides, and
-last the time for which a connection has waited.
+While strangers hold more than half of the places, one of them goes: many addresses with a connection each cannot take
+those of an organization. Otherwise the owner with the most places goes first: an organization, or an address for its
+strangers. Of one owner, connections older than `NEW_S` go before newer ones, whose first request may be on its way.
+Then the order of `Waiting` decides, and last the time for which a connection has waited.
 """
 
 from enum import IntEnum
@@ -16,6 +17,12 @@ from typing import Final, NamedTuple, assert_never
 NEW_S: Final = 1.0
 _SHARE: Final = 4
 """One organization may hold a quarter of the places by slow bodies and answers that it does not take."""
+_STRANGERS_SHARE: Final = 2
+
+
+def have_too_much(strangers: int, places_max: int) -> bool:
+    """Return whether strangers give way before anybody else, while they hold so many places together."""
+    return strangers > places_max // _STRANGERS_SHARE
 
 
 class Waiting(IntEnum):

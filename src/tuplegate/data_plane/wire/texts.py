@@ -53,7 +53,7 @@ _CHOOSES: Final = frozenset({"set", "begin", "start"})
 snapshot, and nothing at all afterwards."""
 _CHOICE: Final = re.compile(rb"\b(?:set|begin|start)\b")
 _WRITES: Final = re.compile(rb"\bwrite\b|\btransaction_read_only\b|\bu&")
-_DEFAULT: Final = re.compile(rb"\s*set\s+session\s+characteristics\s[\w\s,]*;?\s*")
+_DEFAULT: Final = re.compile(rb"\s*+set\s++session\s++characteristics\s[\w\s,]*+;?\s*+")
 """Is about later transactions, which the service sees to."""
 _NOTHING: Final = b"; \t\n\r\f\v"
 _BEGUN_MAX: Final = 1000

@@ -21,7 +21,7 @@ from tuplegate.engine.libpq.connection import STREAM_IT, TOO_WIDE, explain_width
 from tuplegate.engine.libpq.failures import check, is_internal
 from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key
 from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, is_plain_tag
-from tuplegate.engine.libpq.parameters import write_params, write_texts
+from tuplegate.engine.libpq.parameters import needs_describing, write_params, write_texts
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector
 from tuplegate.engine.libpq.templates import Form, Template, find_template
@@ -284,38 +284,47 @@ class Execution(RepeatableRun[port.Result]):
     async def _run_carefully(self) -> port.Result:
         """Run what needs more than one exchange with the engine."""
         await self.pool.freshen(self.member)
-        params = await write_params(self.pool.encoders, self.member, self.statement, self, describe=self.describe)
-        self.check_ended()
         size_check = await find_size_check(self.pool, self.member, self.target, self.statement)
         if must_only_read(self.statement, size_check):
             self.access = port.Access.READ
-            return await self._run_reading(size_check, params)
+            return await self._run_reading(size_check)
         if self.statement.keyword in ("call", "do"):
             # They can make a trigger that runs at the commit, behind what makes that durable.
             self.lazy = self.target.may_write
-            return await self._run_in_block(params, size_check)
+            return await self._run_in_block(size_check)
         if self.statement.keyword == "vacuum" and self.pool.state.has_code:
             self.runs_code = await vacuum_runs_code(self.member)
         if size_check is not None:
-            return await self._run_within(size_check, params)
-        if self._must_tell_writes():
-            return await self._run_in_block(params, None)
+            return await self._run_within(size_check)
+        if self._asks_types or self._must_tell_writes():
+            return await self._run_in_block(None)
         await allow_steps(self.member, self.statement)
-        return await self._run_plainly(params)
+        return await self._run_plainly(await self._write_params())
 
-    async def _run_reading(self, size_check: SizeCheck | None, params: list[bytes | None] | None) -> port.Result:
+    @property
+    def _asks_types(self) -> bool:
+        """Return whether the parameters depend on types that the engine is asked for. Then it runs in the same block,
+        which holds the tables as they were described."""
+        return bool(self.statement.params) and (self.describe or needs_describing(self.statement))
+
+    async def _write_params(self) -> list[bytes | None] | None:
+        params = await write_params(self.pool.encoders, self.member, self.statement, self, describe=self.describe)
+        self.check_ended()
+        return params
+
+    async def _run_reading(self, size_check: SizeCheck | None) -> port.Result:
         """Run it where nothing may be written."""
         try:
-            return await self._run_in_block(params, None)
+            return await self._run_in_block(None)
         except port.StatementFailed as failure:
             if lacks_disk(failure, size_check):
                 raise explain_full(DISK_LOW) from failure
             raise
 
-    async def _run_within(self, size_check: SizeCheck, params: list[bytes | None] | None) -> port.Result:
+    async def _run_within(self, size_check: SizeCheck) -> port.Result:
         """Run it in a database that is full: in a block, so that what it did is known before it is committed."""
         try:
-            return await self._run_in_block(params, size_check)
+            return await self._run_in_block(size_check)
         except port.StatementFailed as failure:
             if failure.sqlstate == "25001" and failure.context is None:
                 # What cannot run in a block cannot be looked at either.
@@ -330,16 +339,19 @@ class Execution(RepeatableRun[port.Result]):
         may_run = state.has_lasting_code or self.lazy or (state.has_code and self.pool.demands_standby)
         return may_run and self.target.may_write and self.statement.keyword in READERS | WRITES
 
-    async def _run_in_block(self, params: list[bytes | None] | None, size_check: SizeCheck | None) -> port.Result:
+    async def _run_in_block(self, size_check: SizeCheck | None) -> port.Result:
+        beginning = begin(self.access, on_replica=self.target.on_replica)
+        if self._asks_types:
+            check(await self.member.run(*beginning))
+            beginning = []
+        params = await self._write_params()
         rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
         in_chunks = self.statement.keyword not in ("call", "do")
         rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0
         statement = Command(self.statement.sql.encode(), params, rows_at_once)
         commit = [NUMBER, self.pool.state.ready_to_commit, _COMMIT]
         ending = commit if size_check is None else []
-        answer = self.member.send(
-            [*begin(self.access, on_replica=self.target.on_replica), statement, *ending], rows.take
-        )
+        answer = self.member.send([*beginning, statement, *ending], rows.take)
         self.member.flush()
         results = await answer
         check(results)
@@ -352,9 +364,10 @@ class Execution(RepeatableRun[port.Result]):
         self.wrote = results[-3].get_value(0, 0) is not None
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
-        if not in_chunks and results[2].nfields:
-            rows.take(results[2])
-        result = self._read(results[2:3], rows) or await self._learn(results[2], rows)
+        own = results[len(beginning)]
+        if not in_chunks and own.nfields:
+            rows.take(own)
+        result = self._read([own], rows) or await self._learn(own, rows)
         result.notices += notices
         return result
 

@@ -111,6 +111,12 @@ def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> boo
 
 def text_may_write(statement: port.Statement) -> bool:
     """Return the same by its text alone: where there is code of the tenant's, any query may call it."""
+    if statement.may_write is None:
+        statement.may_write = _read_whether_writes(statement)
+    return statement.may_write
+
+
+def _read_whether_writes(statement: port.Statement) -> bool:
     keyword = statement.keyword
     if keyword == "show":
         return False

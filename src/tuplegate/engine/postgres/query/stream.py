@@ -83,15 +83,14 @@ async def begin_stream(run: StreamRun) -> "Stream":
             if not run.is_inside:
                 member.hide_kept()
                 await pool.freshen(member)
-            params = await write_params(pool.encoders, member, statement, run, describe=True)
-            run.check_ended()
             size_check = None if run.is_inside else await rules.find_size_check(pool, member, run.target, statement)
             if statement.only_reads or rules.must_only_read(statement, size_check):
                 run.access = port.Access.READ
-            described = await _declare(run, params)
+            described = await _declare(run)
             kind: type[Stream] = _CursorStream
             if described is None:
                 kind = _PlainStream
+                await _write_params(run)  # fails here if it fails: before anything was answered
                 described = await describe_statement(member, statement.sql.encode())
                 refuse_copy(statement)
             encoder = await find_encoder(pool.encoders, member, described, statement.shape)
@@ -104,19 +103,34 @@ async def begin_stream(run: StreamRun) -> "Stream":
         if run.was_cancelled(exc):
             raise run.explain_cancel(exc) from exc
         raise
-    return kind(run, params, encoder, size_check)
+    return kind(run, encoder, size_check)
 
 
-async def _declare(run: StreamRun, params: list[bytes | None] | None) -> PGresult | None:
+async def _write_params(run: StreamRun) -> list[bytes | None] | None:
+    params = await write_params(run.pool.encoders, run.member, run.statement, run, describe=True)
+    run.check_ended()
+    return params
+
+
+async def _write_params_in_block(run: StreamRun) -> list[bytes | None] | None:
+    """Open a block, and write the parameters in it: it holds the tables as they were described."""
+    begun = run.member.send(rules.begin(run.access, on_replica=run.target.on_replica))
+    params = await _write_params(run)
+    check(await begun)
+    return params
+
+
+async def _declare(run: StreamRun) -> PGresult | None:
     """Open the cursor and describe it. Return None where the statement cannot be one."""
     if run.statement.keyword not in rules.CURSORS:
         return None
+    params = await (_write_params(run) if run.is_inside else _write_params_in_block(run))
     declare = Command(b"DECLARE tuplegate NO SCROLL CURSOR FOR " + run.statement.sql.encode(), params)
     describe = Command(b"", portal=_CURSOR)
     if run.is_inside:
         before, after, back = [_SAVE], [_RELEASE], [_GO_BACK, _RELEASE]
     else:
-        before, after, back = rules.begin(run.access, on_replica=run.target.on_replica), [], [_ROLLBACK]
+        before, after, back = [], [], [_ROLLBACK]
     results = await run.member.run(*before, declare, *after, describe)
     if find_error(results) is not None:
         check(await run.member.run(*back))
@@ -131,14 +145,11 @@ class Stream(StreamedRows):
     measures: Measures
     attempts_max = 1
 
-    def __init__(
-        self, run: StreamRun, params: list[bytes | None] | None, encoder: RowEncoder, size_check: SizeCheck | None
-    ) -> None:
+    def __init__(self, run: StreamRun, encoder: RowEncoder, size_check: SizeCheck | None) -> None:
         super().__init__(encoder, run.bounds.rows_max)
         self.affected_rows = 0
         self._run = run
         self._member = run.member
-        self._params = params
         self._size_check = size_check
         self._must_confirm = False
         """Whether it is not known to have written nothing, and a commit that wrote must be waited for."""
@@ -268,7 +279,7 @@ class _CursorStream(Stream):
 
     async def _declare_again(self) -> None:
         with self._run:
-            if await _declare(self._run, self._params) is None:
+            if await _declare(self._run) is None:
                 raise port.Conflict("the statement could not be started again after a conflict", sqlstate="40001")
 
 
@@ -285,13 +296,19 @@ class _PlainStream(Stream):
         member, run, statement = self._member, self._run, self._run.statement
         at_once = statement.keyword in ("call", "do")
         runs_code = statement.keyword in WRITES and run.pool.state.has_lasting_code
-        in_block = not run.is_inside and (at_once or runs_code or self._size_check is not None)
-        command = Command(statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
-        commands = [*rules.begin(run.access, on_replica=run.target.on_replica), command] if in_block else [command]
-        if not in_block and not run.is_inside:
-            await rules.allow_steps(member, statement)
+        needs_block = at_once or runs_code or self._size_check is not None or bool(statement.params)
+        in_block = needs_block and not run.is_inside
+        with run:
+            params: list[bytes | None] | None = None
+            if in_block:
+                params = await _write_params_in_block(run)
+            elif run.is_inside:
+                params = await _write_params(run)
+            else:
+                await rules.allow_steps(member, statement)
+        command = Command(statement.sql.encode(), params, chunk_rows=0 if at_once else 1)
         arriving = ArrivingRows(member)
-        async for chunks in arriving.read(commands, run):
+        async for chunks in arriving.read([command], run):
             if block := b"".join([await self._encode(chunk) for chunk in chunks]):
                 yield block
         self._note()

@@ -5,6 +5,7 @@ still works on a record is told by locks that a worker's own connection holds: t
 """
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -188,14 +189,20 @@ class Ledger:
 
     async def _unlock(self, name: str) -> None:
         try:
-            await self._session.fetch("SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
+            await self._session.fetch("SELECT pg_advisory_unlock($1)", number_lock(self._secret, name))
         except port.EngineUnavailable:
             pass  # the connection is gone, and the lock with it
 
     async def _try_lock(self, name: str) -> bool:
-        rows = await self._session.fetch("SELECT pg_try_advisory_lock(hashtextextended($1, 0))", name)
+        rows = await self._session.fetch("SELECT pg_try_advisory_lock($1)", number_lock(self._secret, name))
         return rows[0][0] == "t"
 
     async def _is_held(self, name: str) -> bool:
         async with self.hold(name) as free:
             return not free
+
+
+def number_lock(secret: bytes, name: str) -> str:
+    """Return the number of a lock. Clients choose parts of its name, so it depends on the installation's secret: nobody
+    can find two names with one number."""
+    return str(int.from_bytes(hmac.digest(secret, f"lock/{name}".encode(), "sha256")[:8], signed=True))
