@@ -5,7 +5,15 @@ import pytest
 from tuplegate.engine.cockroach.pool import DatabaseState
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.rules import Kind, find_kind, find_leftovers
-from tuplegate.engine.cockroach.texts import check_text, find_called, list_heads, list_words, scan
+from tuplegate.engine.cockroach.texts import (
+    check_text,
+    find_action,
+    find_called,
+    list_heads,
+    list_options,
+    list_words,
+    scan,
+)
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.types import TypeRegistry
@@ -102,14 +110,46 @@ def test_every_character_belongs_to_a_piece() -> None:
 
 
 def test_words_that_can_begin_a_statement() -> None:
-    assert list_heads("; with x as (export into csv 'a') select count(*) from [show tables]") == [
-        ("with", "x"),
-        ("export", "into"),
-        ("*", ")"),
-        ("show", "tables"),
+    def heads(sql: str) -> list[str]:
+        return [" ".join(head[:2]) for head in list_heads(sql)]
+
+    assert heads("; with x as (export into csv 'a') select count(*) from [show tables]") == [
+        "with x",
+        "export into",
+        "* )",
+        "show tables",
     ]
-    assert ("backup", "into") in list_heads("explain (verbose) backup into 'a'")
-    assert ("backup", "into") in list_heads("prepare p as backup into 'a'")
+    assert "backup into" in heads("explain (verbose) backup into 'a'")
+    assert "backup into" in heads("prepare p as backup into 'a'")
+
+
+@pytest.mark.parametrize(
+    ("sql", "action"),
+    [
+        ("alter table t scatter", "scatter"),
+        ("alter table if exists a.b.t@i /* */ SPLIT at values (1)", "split"),
+        ('alter index "t"@"split" rename to x', "rename"),
+        ("alter table scatter drop column split", "drop"),
+        ("alter database d configure zone discard", "configure"),
+        ("alter table t", ""),
+    ],
+)
+def test_what_an_alter_does(sql: str, action: str) -> None:
+    assert find_action(list_heads(sql)[0]) == action
+
+
+@pytest.mark.parametrize(
+    ("sql", "options"),
+    [
+        ("explain analyze (debug) select 1", {"debug"}),
+        ('explain (verbose, analyze , "DEBUG") select (debug)', {"verbose", "analyze", "debug"}),
+        ("select * from [explain analyse (types, debug) select 1]", {"types", "debug"}),
+        ("explain analyze (select debug from t)", {"select"}),
+        ("select analyze(debug), explain from t", set()),
+    ],
+)
+def test_options_of_explain(sql: str, options: set[str]) -> None:
+    assert list_options(sql) == options
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from psycopg import pq
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.cockroach.connector import ROLLBACK
-from tuplegate.engine.cockroach.narrow_numbers import KnownTypes
 from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted
@@ -63,14 +62,12 @@ class DatabaseState:
         self.functions_write = functions_write
         self.turns = Turns()
         self.untold = UntoldTypes()
-        self.known_types = KnownTypes()
         self.full_at: int | None = None
         """The bound that the database has met."""
 
     def forget_types(self) -> None:
-        """Ask anew for the types of columns and placeholders, since definitions have changed."""
+        """Ask anew for the types of columns, since definitions have changed."""
         self.encoders.forget()
-        self.known_types.forget()
 
 
 class Pool(ConnectionPool):

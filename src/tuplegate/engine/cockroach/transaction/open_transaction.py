@@ -17,6 +17,7 @@ from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
+from tuplegate.engine.cockroach.query.described import check_first, find_types
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import Run, Why
 from tuplegate.engine.cockroach.query.stream import Stream, StreamRun, prepare_stream
@@ -137,6 +138,7 @@ class OpenTransaction(Run):
         while True:
             try:
                 values = await self.write_values(statement, describe=describe)
+                await check_first(self, statement, values)
                 break
             except port.StatementFailed as failure:
                 if self.is_failed or not state.untold.learn(statement.sql, failure):
@@ -155,13 +157,14 @@ class OpenTransaction(Run):
         encoders = self.pool.state.encoders
         written = await write_all_params(encoders, self.member, statement.sql, lists, self)
         self.check_ended()
-        for index, values in enumerate(written):
-            if may_be_cut(lists[index]):
-                try:
-                    check_numbers(await self.find_types(statement.sql), values)
-                except port.StatementFailed as failure:
-                    failure.statement = index
-                    raise
+        suspects = [index for index, params in enumerate(lists) if may_be_cut(params)]
+        types = await find_types(self, statement.sql) if suspects else []
+        for index in suspects:
+            try:
+                check_numbers(types, written[index])
+            except port.StatementFailed as failure:
+                failure.statement = index
+                raise
         budget, sql = Budget(bounds.bytes_max), statement.sql.encode()
         collectors = [RowCollector(encoders, self.member, statement.shape, bounds, budget=budget) for _ in written]
         commands = [Command(sql, values, rules.chunk_rows(statement, bounds)) for values in written]
