@@ -14,6 +14,7 @@ from tuplegate.engine.cockroach.texts import (
     list_words,
     scan,
 )
+from tuplegate.engine.libpq.definitions import Definitions, Versions
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.types import TypeRegistry
@@ -29,7 +30,8 @@ def _statement(sql: str) -> Statement:
 
 
 def _state(full_at: int | None = None) -> DatabaseState:
-    state = DatabaseState(EncoderCache(TypeRegistry({}, "")), CHANGING, functions_write=False)
+    definitions = Definitions(Versions(1, is_alone=True), 0, "tg_1")
+    state = DatabaseState(EncoderCache(TypeRegistry({}, "")), CHANGING, definitions, functions_write=False)
     state.full_at = full_at
     return state
 
@@ -333,3 +335,35 @@ def test_a_full_database_takes_nothing_that_grows_it(sql: str) -> None:
     with pytest.raises(StatementFailed) as caught:
         _check(sql, full_at=10)
     assert caught.value.sqlstate == "53100"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "alter table t configure zone using num_replicas = 1",
+        "ALTER TABLE t /* */ SPLIT AT VALUES (1)",
+        "alter partition p of table t configure zone discard",
+        "alter database d alter locality global configure zone discard",
+        "alter range relocate lease to 1 for select 1",
+        'explain (analyze, "DEBUG") select 1',
+    ],
+)
+def test_what_the_nodes_keep_for_all_is_the_owner_s(sql: str) -> None:
+    with pytest.raises(StatementFailed) as refused:
+        _check(sql)
+    assert refused.value.sqlstate == "42501"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "alter table t drop column scatter",
+        "alter table split add relocate int",
+        "select split, configure, debug from scatter",
+        "explain analyze select debug from t",
+        "alter table t rename to unsplit",
+        "create table configure (zone text)",
+    ],
+)
+def test_names_like_those_words_are_taken(sql: str) -> None:
+    _check(sql)

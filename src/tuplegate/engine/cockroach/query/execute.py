@@ -150,4 +150,4 @@ class Execution(Run):
         else:
             self.pool.give_back(self.member, left)
         if rules.changes_types(self.statement):
-            self.pool.state.forget_types()
+            self.pool.state.note_change()

@@ -44,6 +44,7 @@ class Run:
     def begin(self, member: Member) -> None:
         """Begin on a connection, whatever became of an earlier attempt."""
         self.member = member
+        self.pool.state.refresh()
         self.ended = None
         self.decides = False
         self._timer = asyncio.get_running_loop().call_at(self.deadline, self.end, Why.TIME)

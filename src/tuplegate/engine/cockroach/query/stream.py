@@ -48,6 +48,7 @@ class StreamRun(Run):
 
     def begin(self, member: Member) -> None:
         self.member = member
+        self.pool.state.refresh()
 
     @property
     def is_indefinite(self) -> bool:
@@ -81,7 +82,7 @@ async def open_stream(run: StreamRun) -> AsyncIterator["Stream"]:
         else:
             run.give_up()
         if rules.changes_types(run.statement):
-            run.pool.state.forget_types()
+            run.pool.state.note_change()
 
 
 async def prepare_stream(run: StreamRun) -> "Stream":

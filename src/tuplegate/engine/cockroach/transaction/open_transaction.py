@@ -66,7 +66,7 @@ class OpenTransaction(Run):
         self._is_read_only = read_only or not target.may_write
         self._begun = False
         self._writes = False
-        self._forgets_types = False
+        self._changes_types = False
         self._wish: port.EndReason | None = None
         self._notices: list[port.Notice] = []
         self._sql = ""
@@ -180,7 +180,7 @@ class OpenTransaction(Run):
         if statement.keyword not in _SAVEPOINTS:
             changes = self.pool.state.functions_write or rules.find_kind(statement) is not rules.Kind.READS
             self._writes = self._writes or (changes and not self._is_read_only)
-            self._forgets_types = self._forgets_types or rules.changes_types(statement)
+            self._changes_types = self._changes_types or rules.changes_types(statement)
         if not self._begun:
             self._begun = True
             await self._send([rules.BEGIN_READING] if self._is_read_only else [rules.BEGIN_WRITING, guard.SET])
@@ -210,6 +210,7 @@ class OpenTransaction(Run):
             raise port.TransactionOver("the transaction is over")
         assert not self.is_busy, "one at a time"
         self.is_busy = True
+        self.pool.state.refresh()
         self.bounds = bounds
         self.ended = None
         self._notices = []
@@ -365,8 +366,8 @@ class OpenTransaction(Run):
     def _give_back(self) -> None:
         self.member.on_closed = None
         self.pool.give_back(self.member, Leftovers.ANYTHING)
-        if self._forgets_types:
-            self.pool.state.forget_types()
+        if self._changes_types:
+            self.pool.state.note_change()
 
     def _see_lost(self) -> None:
         """End it with its connection. Whatever runs on that fails by itself, and says what that means."""

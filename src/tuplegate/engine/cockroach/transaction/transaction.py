@@ -202,4 +202,4 @@ class TransactionRun(Run):
         else:
             self.pool.give_back(self.member, self._leaves)
         if any(map(rules.changes_types, self.statements)):
-            self.pool.state.forget_types()
+            self.pool.state.note_change()
