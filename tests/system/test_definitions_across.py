@@ -105,6 +105,17 @@ CASES = [
         [3000000000],
     ),
     Case(
+        "a parameter's type, by the functions that there are",
+        [
+            "create function f(a int) returns int language sql as 'select 1'",
+            "create function f(a text) returns int language sql as 'select 2'",
+        ],
+        "select f($1)",
+        ["drop function f(text)"],
+        1,
+        ["7"],
+    ),
+    Case(
         "a literal's type, where it was taken for a UUID",
         ["create table p (a uuid)"],
         f"insert into p values ('{UUID}')",

@@ -74,12 +74,16 @@ class DatabaseState:
         """The bound that the database has met."""
 
     def refresh(self) -> None:
-        """Forget the names of types that may be others now. To be called before a statement begins."""
+        """Forget names of types that may be others now, and which types the engine must be told. To be called before a
+        statement begins."""
         now = monotonic()
-        if self._definitions.version != self._version or now - self.encoders.forgotten_at > _NAMES_FRESH_S:
+        if self._definitions.version != self._version:
             self._version = self._definitions.version
-            self.encoders.forgotten_at = now
-            self.encoders.forget()
+            self.untold.forget()
+        elif now - self.encoders.forgotten_at < _NAMES_FRESH_S:
+            return
+        self.encoders.forgotten_at = now
+        self.encoders.forget()
 
     def note_change(self) -> None:
         """Note that a statement has run that can change definitions; every worker sees that with its next one."""
