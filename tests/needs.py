@@ -147,6 +147,8 @@ _WORDS = {
     r"pg_read_file": "files",
     r"copy \(select": "copy_query",
     r"to_tsquery": "full_text",
+    r"text search configuration|create collation|create schema authorization|\breturn '": "postgresql",
+    r"alter table \S+ alter \S+ type": "alter_type",
     r"jsonpath": "json_path",
     r"\('transaction_read_only'": "read_only_stays",
     r"^reset all": "read_only_stays",

@@ -30,7 +30,7 @@ def test_a_role_with_too_few_rights(cluster: CockroachCluster, rights: str) -> N
     cluster.nodes[0].ask(f"CREATE ROLE {role} WITH LOGIN {rights}")
     done = run_serve(cluster.url().replace("root", role))
     assert done.returncode == 1
-    assert f"the engine at {cluster.nodes[0].address} cannot be used" in done.stderr
+    assert f"the engine at {', '.join(node.address for node in cluster.nodes)} cannot be used" in done.stderr
     assert "GRANT admin TO" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -114,3 +114,38 @@ def test_what_had_a_superusers_rights_has_them_no_more() -> None:
     finally:
         assert second.stop() == 0
         remove(data_dir)
+
+
+OLD_CATALOG = """
+alter table organization drop column limits;
+alter table database drop column size_bytes;
+drop index audit_tally cascade;
+drop index audit_at;
+drop index usage_hour;
+alter table audit drop column count;
+alter table audit drop column last_at;
+alter table audit drop column tally;
+delete from migration where name >= '0017'
+"""
+"""Makes the catalog what it was before limits of organizations and the retention of the audit."""
+
+
+def test_an_older_catalog_is_brought_up_to_date() -> None:
+    """On every engine, with its rows; a start that was cut off half-way is gone on with."""
+    data_dir = new_data_dir()
+    first = start_service(data_dir)
+    entries = "select action, count from audit order by id"
+    written = look(first, "tuplegate", entries)
+    migrations = look(first, "tuplegate", "select name from migration order by name")
+    for statement in OLD_CATALOG.split(";\n"):
+        look(first, "tuplegate", statement)
+    look(first, "tuplegate", "alter table organization add column limits jsonb not null default '{}'")
+    assert first.stop() == 0
+    second = start_service(data_dir)
+    with second.client(first.key) as client:
+        assert Sql(client).value("select 7") == 7
+    assert look(second, "tuplegate", "select name from migration order by name") == migrations
+    assert look(second, "tuplegate", entries)[: len(written)] == written
+    assert look(second, "tuplegate", "select distinct limits::text from organization") == [("{}",)]
+    assert second.stop() == 0
+    remove(data_dir)

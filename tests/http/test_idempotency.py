@@ -230,6 +230,7 @@ def test_large_answers(client: httpx.Client, sql: Sql, t: str, send: Send) -> No
     key = new_key()
     statement = f"insert into {t} (a) select repeat('x', 1100) from generate_series(1, 1000) returning a"
     first = send(client, key, statement).json()
+    assert first["success"], first
     again = send(client, key, statement)
     assert again.headers[REPLAYED] == "true"
     kept = again.json()

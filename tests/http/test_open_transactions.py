@@ -506,7 +506,7 @@ def test_an_abort_while_a_statement_runs(client: httpx.Client, service: Service,
     opened = Open(client)
     opened.query("insert into notes values (1, 'a')")
     seen: list[dict[str, Any]] = []
-    slow = "select pg_sleep(20)"
+    slow = "select pg_sleep(20.5)"
     running = threading.Thread(target=lambda: seen.append(opened.query(slow)))
     running.start()
     with service.client() as other:
@@ -550,8 +550,9 @@ def test_a_key_that_runs_out(service: Service, client: httpx.Client, table: str,
             control.post(f"/v1/keys/{made['id']}/rotate", json={"grace_seconds": 3}).raise_for_status()
     with service.client(made["key"]) as writer:
         opened = Open(writer)
-        opened.query("lock table notes")
-        assert client.post("/v1/query", json={"sql": "select 1 from notes", "timeout_ms": 10000}).json()["success"]
+        opened.query("insert into notes values (1, 'a')")
+        freed = client.post("/v1/query", json={"sql": "insert into notes values (1, 'b')", "timeout_ms": 10000}).json()
+        assert freed["success"], freed
         assert writer.get(f"/v1/transaction/{opened.id}").status_code == 401
 
 

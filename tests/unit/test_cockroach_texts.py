@@ -5,7 +5,16 @@ import pytest
 from tuplegate.engine.cockroach.pool import DatabaseState
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.rules import Kind, find_kind, find_leftovers
-from tuplegate.engine.cockroach.texts import check_text, find_called, list_heads, list_words, scan
+from tuplegate.engine.cockroach.texts import (
+    check_text,
+    find_action,
+    find_called,
+    list_heads,
+    list_options,
+    list_words,
+    scan,
+)
+from tuplegate.engine.libpq.definitions import Definitions, Versions
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.types import TypeRegistry
@@ -21,7 +30,8 @@ def _statement(sql: str) -> Statement:
 
 
 def _state(full_at: int | None = None) -> DatabaseState:
-    state = DatabaseState(EncoderCache(TypeRegistry({}, "")), CHANGING, functions_write=False)
+    definitions = Definitions(Versions(1, is_alone=True), 0, "tg_1")
+    state = DatabaseState(EncoderCache(TypeRegistry({}, "")), CHANGING, definitions, functions_write=False)
     state.full_at = full_at
     return state
 
@@ -102,14 +112,46 @@ def test_every_character_belongs_to_a_piece() -> None:
 
 
 def test_words_that_can_begin_a_statement() -> None:
-    assert list_heads("; with x as (export into csv 'a') select count(*) from [show tables]") == [
-        ("with", "x"),
-        ("export", "into"),
-        ("*", ")"),
-        ("show", "tables"),
+    def heads(sql: str) -> list[str]:
+        return [" ".join(head[:2]) for head in list_heads(sql)]
+
+    assert heads("; with x as (export into csv 'a') select count(*) from [show tables]") == [
+        "with x",
+        "export into",
+        "* )",
+        "show tables",
     ]
-    assert ("backup", "into") in list_heads("explain (verbose) backup into 'a'")
-    assert ("backup", "into") in list_heads("prepare p as backup into 'a'")
+    assert "backup into" in heads("explain (verbose) backup into 'a'")
+    assert "backup into" in heads("prepare p as backup into 'a'")
+
+
+@pytest.mark.parametrize(
+    ("sql", "action"),
+    [
+        ("alter table t scatter", "scatter"),
+        ("alter table if exists a.b.t@i /* */ SPLIT at values (1)", "split"),
+        ('alter index "t"@"split" rename to x', "rename"),
+        ("alter table scatter drop column split", "drop"),
+        ("alter database d configure zone discard", "configure"),
+        ("alter table t", ""),
+    ],
+)
+def test_what_an_alter_does(sql: str, action: str) -> None:
+    assert find_action(list_heads(sql)[0]) == action
+
+
+@pytest.mark.parametrize(
+    ("sql", "options"),
+    [
+        ("explain analyze (debug) select 1", {"debug"}),
+        ('explain (verbose, analyze , "DEBUG") select (debug)', {"verbose", "analyze", "debug"}),
+        ("select * from [explain analyse (types, debug) select 1]", {"types", "debug"}),
+        ("explain analyze (select debug from t)", {"select"}),
+        ("select analyze(debug), explain from t", set()),
+    ],
+)
+def test_options_of_explain(sql: str, options: set[str]) -> None:
+    assert list_options(sql) == options
 
 
 @pytest.mark.parametrize(
@@ -293,3 +335,35 @@ def test_a_full_database_takes_nothing_that_grows_it(sql: str) -> None:
     with pytest.raises(StatementFailed) as caught:
         _check(sql, full_at=10)
     assert caught.value.sqlstate == "53100"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "alter table t configure zone using num_replicas = 1",
+        "ALTER TABLE t /* */ SPLIT AT VALUES (1)",
+        "alter partition p of table t configure zone discard",
+        "alter database d alter locality global configure zone discard",
+        "alter range relocate lease to 1 for select 1",
+        'explain (analyze, "DEBUG") select 1',
+    ],
+)
+def test_what_the_nodes_keep_for_all_is_the_owner_s(sql: str) -> None:
+    with pytest.raises(StatementFailed) as refused:
+        _check(sql)
+    assert refused.value.sqlstate == "42501"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "alter table t drop column scatter",
+        "alter table split add relocate int",
+        "select split, configure, debug from scatter",
+        "explain analyze select debug from t",
+        "alter table t rename to unsplit",
+        "create table configure (zone text)",
+    ],
+)
+def test_names_like_those_words_are_taken(sql: str) -> None:
+    _check(sql)

@@ -3,9 +3,9 @@
 import pytest
 
 from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.definitions import Definitions, Versions
 from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
-from tuplegate.engine.postgres.safety.definitions import Definitions, Versions
 
 
 @pytest.fixture

@@ -172,6 +172,7 @@ class _ReachedCockroach:
             conninfo=self._login.conninfo,
             secret=secret,
             worker=self._share.worker,
+            versions=self._shared.tally.versions,
             connections_max=share_connections(settings.engine_connections_max, workers, follows=False),
             connections_per_target_max=-(-settings.connections_per_database // workers),
             connections_per_owner_max=-(-settings.connections_per_organization // workers),

@@ -1,14 +1,13 @@
 """Numbers that are too large for their placeholders: they are refused here, since this engine would store others.
 
 Where it takes a placeholder for an int2 or an int4, it reads any number that an int8 can hold, and keeps the lower bits
-of it. Of a number that no float4 holds it makes infinity, or zero. It does the same in arrays. So before such a number
-is sent, the types of the statement's placeholders are asked for.
+of it. Of a number that no float4 holds it makes infinity, or zero. It does the same in arrays. So with such a number,
+the types of the statement's placeholders are asked for. They are never kept: anybody may change them.
 """
 
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from time import monotonic
 from typing import Final
 
 import msgspec
@@ -28,9 +27,6 @@ _FLOAT_MAX: Final = (2 - 2**-24) * 2.0**127
 """From here on a number is rounded to infinity."""
 _FLOAT_MIN: Final = 2.0**-150
 """Up to here a number is rounded to zero."""
-_KEPT_S: Final = 1.0
-"""So long the types of a text hold: a table of its name may have been made anew, by another worker."""
-_TEXTS_MAX: Final = 1000
 
 
 def may_be_cut(params: Iterable[msgspec.Raw] | None) -> bool:
@@ -103,25 +99,3 @@ def _read_float(text: str) -> float | None:
         return math.inf
     except ValueError:
         return None
-
-
-class KnownTypes:
-    """The types of placeholders, for a moment, by the texts of statements."""
-
-    def __init__(self) -> None:
-        self._types: dict[str, tuple[float, list[int]]] = {}
-
-    def find(self, sql: str) -> list[int] | None:
-        until, types = self._types.get(sql, _NEVER)
-        return types if monotonic() < until else None
-
-    def keep(self, sql: str, types: list[int]) -> None:
-        if len(self._types) >= _TEXTS_MAX:
-            self._types.clear()
-        self._types[sql] = (monotonic() + _KEPT_S, types)
-
-    def forget(self) -> None:
-        self._types.clear()
-
-
-_NEVER: Final[tuple[float, list[int]]] = (0.0, [])

@@ -7,6 +7,7 @@ and whoever reads waits for them: so it is rolled back at once.
 
 import asyncio
 from dataclasses import dataclass
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -14,10 +15,10 @@ from psycopg import pq
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.cockroach.connector import ROLLBACK
-from tuplegate.engine.cockroach.narrow_numbers import KnownTypes
 from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted
+from tuplegate.engine.libpq.definitions import Definitions
 from tuplegate.engine.libpq.failures import find_error
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.places import Places
@@ -34,6 +35,8 @@ _CANCEL_GRACE_S: Final = 5.0
 """Without a quorum the engine acts on no cancel: after so long its connection is closed."""
 _RESET_S: Final = 15.0
 """How long a connection may take to become clean before it is closed."""
+_NAMES_FRESH_S: Final = 1.0
+"""How long a type that was renamed through another service may keep its old name in answers."""
 _DECIDE_S: Final = 30.0
 """How long a commit that nobody waits for may take."""
 
@@ -54,23 +57,37 @@ class DatabaseState:
     """The part that the pools of one database share: its types, and who waits for a turn.
 
     `functions_write`: the engine has functions that write, so a SELECT may. `changing`: names of functions that may
-    change their session, or the engine.
+    change their session, or the engine. `definitions` tells of changes by all workers of this service.
     """
 
-    def __init__(self, encoders: EncoderCache, changing: frozenset[str], *, functions_write: bool) -> None:
+    def __init__(
+        self, encoders: EncoderCache, changing: frozenset[str], definitions: Definitions, *, functions_write: bool
+    ) -> None:
         self.encoders = encoders
+        self._definitions = definitions
+        self._version = definitions.version
         self.changing = changing
         self.functions_write = functions_write
         self.turns = Turns()
         self.untold = UntoldTypes()
-        self.known_types = KnownTypes()
         self.full_at: int | None = None
         """The bound that the database has met."""
 
-    def forget_types(self) -> None:
-        """Ask anew for the types of columns and placeholders, since definitions have changed."""
+    def refresh(self) -> None:
+        """Forget names of types that may be others now, and which types the engine must be told. To be called before a
+        statement begins."""
+        now = monotonic()
+        if self._definitions.version != self._version:
+            self._version = self._definitions.version
+            self.untold.forget()
+        elif now - self.encoders.forgotten_at < _NAMES_FRESH_S:
+            return
+        self.encoders.forgotten_at = now
         self.encoders.forget()
-        self.known_types.forget()
+
+    def note_change(self) -> None:
+        """Note that a statement has run that can change definitions; every worker sees that with its next one."""
+        self._definitions.note_change()
 
 
 class Pool(ConnectionPool):

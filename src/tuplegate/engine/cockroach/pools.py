@@ -9,6 +9,7 @@ from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.own.probes import Functions
 from tuplegate.engine.cockroach.own.settings import EngineSettings
 from tuplegate.engine.cockroach.pool import DatabaseState, Pool, Server
+from tuplegate.engine.libpq.definitions import Definitions
 from tuplegate.engine.libpq.logins import add_settings, as_tenant
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.pool import close_longest_idle
@@ -62,9 +63,10 @@ class Pools:
     def state_of(self, database: str) -> DatabaseState:
         state = self._states.get(database)
         if state is None:
-            types = TypeRegistry(self._built_in, _SOME_TYPES_SQL)
+            encoders = EncoderCache(TypeRegistry(self._built_in, _SOME_TYPES_SQL))
+            definitions = Definitions(self._settings.versions, self._settings.worker, database)
             state = self._states[database] = DatabaseState(
-                EncoderCache(types), self._functions.changing, functions_write=self._functions.write
+                encoders, self._functions.changing, definitions, functions_write=self._functions.write
             )
         return state
 

@@ -11,7 +11,7 @@ strings and the same comments for both, but for a comment behind `#-` or `//`, w
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -145,15 +145,41 @@ def _list_pieces(sql: str) -> list[str]:
 
 
 _BEFORE_HEADS: Final = frozenset({"(", "[", "explain", "analyze", "analyse"})
+_HEAD_PIECES: Final = 16
 
 
-def list_heads(sql: str) -> list[tuple[str, str]]:
-    """Return the words that can begin a statement in the text, each with what follows it: the first one, and those
-    behind a bracket. Behind EXPLAIN and PREPARE, also those behind its options or its AS."""
+def list_heads(sql: str) -> list[list[str]]:
+    """Return how each statement in the text begins, up to 16 pieces: the first one, and those behind a bracket. Behind
+    EXPLAIN and PREPARE, also those behind its options or its AS."""
     pieces = _list_pieces(sql)
     while pieces and pieces[0] == ";":
         del pieces[0]
     first = pieces[0] if pieces else ""
     before = _BEFORE_HEADS | ({")"} if first == "explain" else {"as"} if first == "prepare" else set())
-    behind = [*pieces[1:], ""]
-    return [(piece, behind[index]) for index, piece in enumerate(pieces) if index == 0 or pieces[index - 1] in before]
+    starts = [index for index in range(len(pieces)) if index == 0 or pieces[index - 1] in before]
+    return [pieces[start : start + _HEAD_PIECES] for start in starts]
+
+
+def find_action(head: Sequence[str]) -> str:
+    """Return the word behind the name of what an ALTER changes; empty where there is none."""
+    rest = head[2:]
+    if rest[:2] == ["if", "exists"]:
+        rest = rest[2:]
+    rest = rest[1:]
+    while rest[:1] in (["."], ["@"]):
+        rest = rest[2:]
+    return rest[0] if rest else ""
+
+
+def list_options(sql: str) -> frozenset[str]:
+    """Return the options of every EXPLAIN in the text, folded."""
+    found, options, pieces = set(), False, ["", "", *_list_pieces(sql)]
+    for index, piece in enumerate(pieces):
+        before = pieces[index - 2 : index]
+        if options and piece != "," and before[1:] not in (["("], [","]):
+            options = False
+        elif options:
+            found.add(piece.strip('"'))
+        if piece == "(":
+            options = before[1:] == ["explain"] or (before[:1] == ["explain"] and before[1] in ("analyze", "analyse"))
+    return frozenset(found - {","})

@@ -19,6 +19,9 @@ class UntoldTypes:
     def __init__(self) -> None:
         self._types: dict[str, list[int]] = {}
 
+    def forget(self) -> None:
+        self._types.clear()
+
     def of(self, sql: str) -> list[int]:
         return self._types.get(sql, _NONE)
 

@@ -33,12 +33,12 @@ class CopyStarted(Exception):
 class Command:
     """One statement for the wire.
 
-    `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
-    the statement without running it; `portal` names a cursor to describe. `name` is that of a prepared statement: with
-    a text it is prepared, without one it is run. `types` are those of its parameters, as far as the server is told; 0
-    leaves one to it. `begins` is false for what cannot begin a serializable transaction: it runs inside of one, takes
-    no snapshot, or runs at another level. `together` are the rows that libpq gathers before it hands any over, where
-    the service cannot know how large they are.
+    `chunk_rows` hands its rows over in chunks of that many instead of as one result. `name` is that of a prepared
+    statement, empty for the one without a name: with a text it is prepared, without one it is run, or described where
+    `describe` says so. `portal` names a cursor to describe. `types` are those of its parameters, as far as the server
+    is told; 0 leaves one to it. `begins` is false for what cannot begin a serializable transaction: it runs inside of
+    one, takes no snapshot, or runs at another level. `together` are the rows that libpq gathers before it hands any
+    over, where the service cannot know how large they are.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Command:
         describe: bool = False,
         portal: bytes = b"",
         begins: bool = True,
-        name: bytes = b"",
+        name: bytes | None = None,
         types: Sequence[int] = (),
         together: int = 0,
     ) -> None:
@@ -63,6 +63,10 @@ class Command:
         self.name = name
         self.types = types
         self.together = together or chunk_rows
+
+
+DESCRIBE: Final = Command(b"", name=b"", describe=True, begins=False)
+"""Asks for the placeholders and columns of the prepared statement that has no name."""
 
 
 class Meter:

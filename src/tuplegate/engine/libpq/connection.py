@@ -173,17 +173,16 @@ class Connection:
     def _write(self, commands: Sequence[Command]) -> None:
         pgconn = self.pgconn
         for command in commands:
-            if command.describe:
-                pgconn.send_prepare(b"", command.sql, command.types or None)
-                pgconn.send_describe_prepared(b"")
-            elif command.portal:
+            if command.portal:
                 pgconn.send_describe_portal(command.portal)
-            elif command.name and command.sql:
-                pgconn.send_prepare(command.name, command.sql, command.types)
-            elif command.name:
-                pgconn.send_query_prepared(command.name, command.params)
-            else:
+            elif command.name is None:
                 pgconn.send_query_params(command.sql, command.params, command.types or None)
+            elif command.describe:
+                pgconn.send_describe_prepared(command.name)
+            elif command.sql:
+                pgconn.send_prepare(command.name, command.sql, command.types or None)
+            else:
+                pgconn.send_query_prepared(command.name, command.params)
         pgconn.pipeline_sync()
 
     async def run(self, *commands: Command) -> list[PGresult]:

@@ -8,7 +8,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.commands import DESCRIBE, Command
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.parameter_texts import (
     PARAMS_AT_ONCE,
@@ -29,7 +29,7 @@ from tuplegate.protocol.messages import PARAMS_MAX
 async def describe_statement(member: Member, sql: bytes, types: Sequence[int] = ()) -> PGresult:
     """Ask the engine for the placeholders and columns of a statement, without running it. `types` are those of
     placeholders that the engine is told."""
-    results = await member.run(Command(sql, describe=True, types=types))
+    results = await member.run(Command(sql, name=b"", types=types), DESCRIBE)
     check(results)
     return results[-1]
 

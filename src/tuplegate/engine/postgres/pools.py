@@ -8,6 +8,7 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, Meter
+from tuplegate.engine.libpq.definitions import Definitions
 from tuplegate.engine.libpq.logins import add_settings, as_tenant, database_secret, name_role
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.pool import close_longest_idle
@@ -28,7 +29,6 @@ from tuplegate.engine.postgres.replication.positions import ask_after_commit
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.safety.commit_room import ready_to_commit
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
-from tuplegate.engine.postgres.safety.definitions import Definitions
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
 from tuplegate.engine.postgres.safety.stubborn import STUCK_MAX, Stubborn
 from tuplegate.engine.postgres.tenancy.roles import forget_settings

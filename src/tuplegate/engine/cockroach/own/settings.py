@@ -2,17 +2,20 @@
 
 from dataclasses import dataclass
 
+from tuplegate.engine.libpq.definitions import Versions
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import Weakness
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """`conninfo` is the login of the service's own role. Rows of all connections hold `rows_bytes_max` at most."""
+    """`conninfo` is the login of the service's own role. Rows of all connections hold `rows_bytes_max` at most.
+    `versions` are those of definitions, as all workers know them."""
 
     conninfo: str
     secret: bytes
     worker: int
+    versions: Versions
     connections_max: int
     connections_per_target_max: int
     connections_per_owner_max: int

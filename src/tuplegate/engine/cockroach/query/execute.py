@@ -10,6 +10,7 @@ from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, READ_ONLY,
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit
+from tuplegate.engine.cockroach.query.described import check_described, check_first, make_commands
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, NodeLost, Run
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
@@ -98,7 +99,10 @@ class Execution(Run):
         return NodeLost(UNREACHED) if is_node_failure(failure) else failure
 
     async def _run_plainly(self) -> port.Result:
-        rows, results = await self._send([], await self.write_values(self.statement, describe=self.describe))
+        values = await self.write_values(self.statement, describe=self.describe)
+        if self._kind is rules.Kind.DEFINES:
+            await check_first(self, self.statement, values)
+        rows, results = await self._send([], values)
         return rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
 
     async def _run_reading(self) -> port.Result:
@@ -129,12 +133,14 @@ class Execution(Run):
         self, first: list[Command], values: list[bytes | None] | None
     ) -> tuple[RowCollector, list[PGresult]]:
         rows = RowCollector(self.pool.state.encoders, self.member, self.statement.shape, self.bounds)
-        sql = self.statement.sql
-        types = self.pool.state.untold.of_each(sql, values)
-        statement = Command(sql.encode(), values or None, rules.chunk_rows(self.statement, self.bounds), types=types)
-        answer = self.member.send([*first, statement], rows.take)
+        types = self.pool.state.untold.of_each(self.statement.sql, values)
+        rows_at_once = rules.chunk_rows(self.statement, self.bounds)
+        asks = self._kind is not rules.Kind.DEFINES
+        commands = [*first, *make_commands(self.statement, values, rows_at_once, types, asks=asks)]
+        answer = self.member.send(commands, rows.take)
         self.member.flush()
         results = await answer
+        check_described(commands, results)
         check(results)
         return rows, results
 
@@ -144,4 +150,4 @@ class Execution(Run):
         else:
             self.pool.give_back(self.member, left)
         if rules.changes_types(self.statement):
-            self.pool.state.forget_types()
+            self.pool.state.note_change()

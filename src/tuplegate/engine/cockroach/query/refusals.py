@@ -9,11 +9,13 @@ from tuplegate.engine.cockroach.pool import DatabaseState
 from tuplegate.engine.cockroach.query.rules import READERS, WRITERS
 from tuplegate.engine.cockroach.texts import (
     check_text,
+    find_action,
     find_called,
     find_cutting_type,
     find_names,
     fold,
     list_heads,
+    list_options,
     list_words,
 )
 
@@ -30,10 +32,17 @@ _RUN_IN_READS: Final = frozenset({"view", "function"})
 _SCHEMAS: Final = frozenset({"crdb_internal"})
 _IN_PIECES: Final = re.compile(r"'[ \t\r\f]*\n[ \t\r\n\f]*'")
 
-_REACHING: Final = re.compile(r"\b(?:export|import|backups?|restore|cancel|changefeed|schedules?|external)\b")
+_REACHING: Final = re.compile(
+    r"\b(?:export|import|backups?|restore|cancel|changefeed|schedules?|external|configure|(?:un)?split|scatter"
+    r"|(?:experimental_|testing_)?relocate|debug)\b"
+)
 _EXTERNAL: Final = frozenset({"export", "import", "backup", "restore"})
 _EXTERNAL_OBJECTS: Final = frozenset({"changefeed", "schedule", "external", "backup", "backups"})
 _SESSIONS: Final = frozenset({"query", "queries", "session", "sessions"})
+_PLACING: Final = frozenset(
+    {"configure", "split", "unsplit", "scatter", "relocate", "experimental_relocate", "testing_relocate"}
+)
+"""What an ALTER does that decides how often, where and in how many pieces the nodes keep rows."""
 
 
 def check_statement(state: DatabaseState, target: port.Target, statement: port.Statement, *, full: bool = True) -> None:
@@ -46,10 +55,24 @@ def check_statement(state: DatabaseState, target: port.Target, statement: port.S
 
 
 def _check_reach(statement: port.Statement) -> None:
-    """Raise where the statement would reach files and hosts outside of the database, or sessions of others."""
+    """Raise where the statement would reach files and hosts outside of the database, sessions of others, or what the
+    nodes keep for all."""
     if not _REACHING.search(fold(statement.sql)):
         return
-    for word, behind in list_heads(statement.sql):
+    if "debug" in list_options(statement.sql):
+        raise port.StatementFailed(
+            "EXPLAIN ANALYZE (DEBUG) is refused: it stores a file in the engine's own tables; nothing was applied",
+            sqlstate="42501",
+            hint="EXPLAIN ANALYZE shows the plan and its times.",
+        )
+    for head in list_heads(statement.sql):
+        word, behind = head[0], "".join(head[1:2])
+        if word == "alter" and _places_rows(behind, find_action(head)):
+            raise port.StatementFailed(
+                "where and how often rows are kept is not the database's own to decide; nothing was applied",
+                sqlstate="42501",
+                hint="The cluster's owner can change it (CONFIGURE ZONE, SPLIT AT).",
+            )
         if word in _EXTERNAL and behind.isidentifier():
             raise _refuse_reach(word, "takes rows out of the database, or brings them in, by way of the engine's nodes")
         if word == "cancel" and behind in _SESSIONS:
@@ -60,6 +83,11 @@ def _check_reach(statement: port.Statement) -> None:
             )
         if word in ("create", "alter", "show", "experimental") and behind in _EXTERNAL_OBJECTS:
             raise _refuse_reach(f"{word} {behind}", "makes the engine's nodes reach other hosts, or files")
+
+
+def _places_rows(kind: str, action: str) -> bool:
+    """Return whether an ALTER of something, by its first word behind the name, decides where rows are kept."""
+    return action in _PLACING or kind in ("range", "partition") or (kind == "database" and action == "alter")
 
 
 def _refuse_reach(what: str, meaning: str) -> port.StatementFailed:

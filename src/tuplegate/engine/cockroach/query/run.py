@@ -6,9 +6,8 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import CANCELLED
-from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
 from tuplegate.engine.cockroach.pool import Pool
-from tuplegate.engine.libpq.parameters import describe_statement, read_placeholders, write_params, write_texts
+from tuplegate.engine.libpq.parameters import write_params, write_texts
 from tuplegate.engine.libpq.pool import Member
 
 
@@ -45,6 +44,7 @@ class Run:
     def begin(self, member: Member) -> None:
         """Begin on a connection, whatever became of an earlier attempt."""
         self.member = member
+        self.pool.state.refresh()
         self.ended = None
         self.decides = False
         self._timer = asyncio.get_running_loop().call_at(self.deadline, self.end, Why.TIME)
@@ -77,27 +77,15 @@ class Run:
             raise self.explain_end()
 
     async def write_values(self, statement: port.Statement, *, describe: bool) -> list[bytes | None] | None:
-        """Write the parameters as text; the types of placeholders are asked for where that is wanted, or needed."""
+        """Write the parameters as text; the types of placeholders are asked for where that is wanted, or needed.
+        Whether they fit is not checked."""
         state = self.pool.state
         values = None if describe else write_texts(statement, state.encoders.types)
         if values is None:
             types = state.untold.of(statement.sql)
             values = await write_params(state.encoders, self.member, statement, self, describe=describe, types=types)
             self.check_ended()
-        if values and may_be_cut(statement.params):
-            check_numbers(await self.find_types(statement.sql), values)
         return values
-
-    async def find_types(self, sql: str) -> list[int]:
-        """Return the types of the placeholders, as the engine takes them."""
-        state = self.pool.state
-        types = state.known_types.find(sql)
-        if types is None:
-            described = await describe_statement(self.member, sql.encode(), state.untold.of(sql))
-            self.check_ended()
-            types = read_placeholders(described)
-            state.known_types.keep(sql, types)
-        return types
 
     def was_cancelled(self, failure: port.StatementFailed) -> bool:
         return self.ended is not None and failure.sqlstate == CANCELLED

@@ -18,10 +18,11 @@ from tuplegate.engine.cockroach.narrow_numbers import check_numbers
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit
+from tuplegate.engine.cockroach.query.described import check_described, make_commands
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, Run, Why
 from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.connection import STREAM_APART, explain_width
 from tuplegate.engine.libpq.leftovers import Leftovers, refuse_copy
 from tuplegate.engine.libpq.parameters import describe_statement, read_placeholders, write_params
@@ -47,6 +48,7 @@ class StreamRun(Run):
 
     def begin(self, member: Member) -> None:
         self.member = member
+        self.pool.state.refresh()
 
     @property
     def is_indefinite(self) -> bool:
@@ -80,7 +82,7 @@ async def open_stream(run: StreamRun) -> AsyncIterator["Stream"]:
         else:
             run.give_up()
         if rules.changes_types(run.statement):
-            run.pool.state.forget_types()
+            run.pool.state.note_change()
 
 
 async def prepare_stream(run: StreamRun) -> "Stream":
@@ -169,11 +171,12 @@ class Stream(StreamedRows):
         run = self._run
         rows_at_once = 1 if run.kind is rules.Kind.WRITES else _CHUNK_ROWS
         types = run.pool.state.untold.of_each(run.statement.sql, self._params)
-        statement = Command(run.statement.sql.encode(), self._params, rows_at_once, types=types)
-        commands = [rules.BEGIN_WRITING, statement] if run.in_block else [statement]
+        commands = [rules.BEGIN_WRITING] if run.in_block else []
+        commands += make_commands(run.statement, self._params, rows_at_once, types, asks=not run.is_indefinite)
         async for chunks in self._arriving.read(commands, run):
             if block := b"".join([await self._writer.write(chunk) for chunk in chunks]):
                 yield block
+        check_described(commands, self._arriving.results)
         self.notices += run.member.take_notices()
 
     def leave(self) -> None:

@@ -17,6 +17,7 @@ from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
+from tuplegate.engine.cockroach.query.described import check_first, find_types
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import Run, Why
 from tuplegate.engine.cockroach.query.stream import Stream, StreamRun, prepare_stream
@@ -65,7 +66,7 @@ class OpenTransaction(Run):
         self._is_read_only = read_only or not target.may_write
         self._begun = False
         self._writes = False
-        self._forgets_types = False
+        self._changes_types = False
         self._wish: port.EndReason | None = None
         self._notices: list[port.Notice] = []
         self._sql = ""
@@ -137,6 +138,7 @@ class OpenTransaction(Run):
         while True:
             try:
                 values = await self.write_values(statement, describe=describe)
+                await check_first(self, statement, values)
                 break
             except port.StatementFailed as failure:
                 if self.is_failed or not state.untold.learn(statement.sql, failure):
@@ -155,13 +157,14 @@ class OpenTransaction(Run):
         encoders = self.pool.state.encoders
         written = await write_all_params(encoders, self.member, statement.sql, lists, self)
         self.check_ended()
-        for index, values in enumerate(written):
-            if may_be_cut(lists[index]):
-                try:
-                    check_numbers(await self.find_types(statement.sql), values)
-                except port.StatementFailed as failure:
-                    failure.statement = index
-                    raise
+        suspects = [index for index, params in enumerate(lists) if may_be_cut(params)]
+        types = await find_types(self, statement.sql) if suspects else []
+        for index in suspects:
+            try:
+                check_numbers(types, written[index])
+            except port.StatementFailed as failure:
+                failure.statement = index
+                raise
         budget, sql = Budget(bounds.bytes_max), statement.sql.encode()
         collectors = [RowCollector(encoders, self.member, statement.shape, bounds, budget=budget) for _ in written]
         commands = [Command(sql, values, rules.chunk_rows(statement, bounds)) for values in written]
@@ -177,7 +180,7 @@ class OpenTransaction(Run):
         if statement.keyword not in _SAVEPOINTS:
             changes = self.pool.state.functions_write or rules.find_kind(statement) is not rules.Kind.READS
             self._writes = self._writes or (changes and not self._is_read_only)
-            self._forgets_types = self._forgets_types or rules.changes_types(statement)
+            self._changes_types = self._changes_types or rules.changes_types(statement)
         if not self._begun:
             self._begun = True
             await self._send([rules.BEGIN_READING] if self._is_read_only else [rules.BEGIN_WRITING, guard.SET])
@@ -207,6 +210,7 @@ class OpenTransaction(Run):
             raise port.TransactionOver("the transaction is over")
         assert not self.is_busy, "one at a time"
         self.is_busy = True
+        self.pool.state.refresh()
         self.bounds = bounds
         self.ended = None
         self._notices = []
@@ -364,8 +368,8 @@ class OpenTransaction(Run):
     def _give_back(self) -> None:
         self.member.on_closed = None
         self.pool.give_back(self.member, Leftovers.ANYTHING)
-        if self._forgets_types:
-            self.pool.state.forget_types()
+        if self._changes_types:
+            self.pool.state.note_change()
 
     def _see_lost(self) -> None:
         """End it with its connection. Whatever runs on that fails by itself, and says what that means."""

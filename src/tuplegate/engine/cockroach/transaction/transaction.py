@@ -8,9 +8,9 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.narrow_numbers import may_be_cut
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
+from tuplegate.engine.cockroach.query.described import check_described, make_commands
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, Run
 from tuplegate.engine.cockroach.transaction import guard
@@ -143,7 +143,7 @@ class TransactionRun(Run):
         for index, statement in enumerate(self.statements):
             encoders = self.pool.state.encoders
             collectors.append(RowCollector(encoders, self.member, statement.shape, self.bounds, budget=budget))
-            if statement.params and (self.describe or needs_describing(statement) or may_be_cut(statement.params)):
+            if statement.params and (self.describe or needs_describing(statement)):
                 await self._send(waiting, owners, collectors, closing)
                 waiting, owners = [], []
             try:
@@ -152,9 +152,9 @@ class TransactionRun(Run):
                 failure.statement = index
                 raise
             types = self.pool.state.untold.of_each(statement.sql, values)
-            rows_at_once = rules.chunk_rows(statement, self.bounds)
-            waiting.append(Command(statement.sql.encode(), values or None, rows_at_once, types=types))
-            owners.append(index)
+            commands = make_commands(statement, values, rules.chunk_rows(statement, self.bounds), types)
+            waiting += commands
+            owners += [index] * len(commands)
         await self._send(waiting, owners, collectors, closing)
         each = [(rows, closing[index]) for index, rows in enumerate(collectors)]
         results = [rows.finish(last) or await rows.learn(self.member, last) for rows, last in each]
@@ -180,6 +180,7 @@ class TransactionRun(Run):
         self._notices += self.member.take_notices()
         if guard.SET in commands:
             self._is_guarded = any(result.command_status == b"SAVEPOINT" for result in results)
+        check_described(commands, results, owners)
         error = find_error(results)
         if error is not None:
             failure = to_failure(error)
@@ -201,4 +202,4 @@ class TransactionRun(Run):
         else:
             self.pool.give_back(self.member, self._leaves)
         if any(map(rules.changes_types, self.statements)):
-            self.pool.state.forget_types()
+            self.pool.state.note_change()

@@ -11,11 +11,11 @@ question is asked in the engine, with `CODE`.
 from typing import Final
 
 from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.definitions import Definitions
 from tuplegate.engine.libpq.kept import OftenSeen
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.turns import Turns
 from tuplegate.engine.libpq.types import TypeRegistry
-from tuplegate.engine.postgres.safety.definitions import Definitions
 
 # Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
 _INNOCENT_EXTENSIONS: Final = (

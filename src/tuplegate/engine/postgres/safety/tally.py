@@ -11,7 +11,7 @@ import os
 import secrets
 import tempfile
 
-from tuplegate.engine.postgres.safety.definitions import Versions
+from tuplegate.engine.libpq.definitions import Versions
 
 NEVER = 2**63 - 1
 """A time, or a number, that is not reached."""
