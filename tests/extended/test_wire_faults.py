@@ -160,7 +160,8 @@ def outcome(service: Service, id: str) -> str:
 
 
 def segments(proxy: WireProxy, table: str) -> list[list[str]]:
-    """What went by one connection, from the first segment that names the table to the commit; of each statement its first words."""
+    """What went by one connection, from the first segment that names the table to the commit; of each statement its
+    first words."""
     sent = list(proxy.segments)
     used = next(link for link, texts in sent if any(f"into {table}" in text for text in texts))
     found = [texts for link, texts in sent if link is used]
