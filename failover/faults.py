@@ -18,6 +18,7 @@ from tests.faults import serves
 from failover.cluster import Cluster, Node, until
 from failover.network import Mode, Network
 from failover.service_nodes import ServiceNodes
+from failover.taken_back import CutWaits
 from failover.timeline import Span
 from failover.traps import Trap, lay, spring
 
@@ -59,6 +60,7 @@ class Stage(ServiceNodes):
     network: Network = field(kw_only=True)
     killed_workers: Counter[int] = field(default_factory=Counter)
     """How many workers of which service node were killed."""
+    cut_waits: list[CutWaits] = field(default_factory=list)
 
     def trap(self, number: int) -> Path:
         """The file that kills the next worker of a service node that has prepared a transaction."""
@@ -244,13 +246,16 @@ def _cut_off(stage: Stage, seconds: float, *, fail_over: bool, cancels: bool = F
             standby.signal_postgres(signal.SIGSTOP)
         # What the leader sent before is in the sockets of the standbys; what comes now must not get there.
         leader.execute("select pg_terminate_backend(pid) from pg_stat_replication")
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
+        began = time.monotonic()
+        cancelled = 0
+        while time.monotonic() < began + seconds:
             time.sleep(CANCEL_EVERY_S)  # the fault itself: commits that wait
             if cancels:
-                leader.execute(_CANCEL)
+                cancelled += len(leader.execute(_CANCEL))
         if fail_over:
             _kill(leader)
+        if cancels:
+            stage.cut_waits.append(CutWaits(Span(began, time.monotonic()), cancelled))
     finally:
         for standby in standbys:
             standby.signal_postgres(signal.SIGCONT)

@@ -172,6 +172,13 @@ MUTATIONS = {
         Mutation("not-durable", "commits do not wait for the disk", commit_lazily, ("kill",)),
         Mutation("not-replicated", "commits do not wait for a standby", commit_locally, ("cut",)),
         Mutation("cut-waits", "commits whose wait was cut short are acknowledged", ignore_cut_waits, ("cut-waits",)),
+        Mutation(
+            "cut-aborted",
+            "commits whose wait was cut short are told as failed",
+            tell_lost_as_aborted,
+            ("cut-waits",),
+            _SINGLE,
+        ),
         Mutation("positions", "replicas ignore the position", ignore_positions, ("lag",), _READS),
         Mutation("isolation", "SERIALIZABLE is REPEATABLE READ", repeat_reads_only, ()),
         Mutation("wire-isolation", "sessions of /v2 are READ COMMITTED", weaken_wire, (), _WIRE),

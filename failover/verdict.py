@@ -15,6 +15,7 @@ from tests.service import Sql
 from failover.cluster import NotInTime, until
 from failover.faults import FaultKind, Stage
 from failover.probes import TABLE, Probe, Probes
+from failover.taken_back import TakenBack
 from failover.timeline import Span, lies, longest_gap, merged
 
 LISTS = "lists"
@@ -68,15 +69,27 @@ def judge(seed: int, stage: Stage, work: ListAppend, probes: Probes, verdict: Ve
             _judge_words(client, work, final, verdict)
             return
         there = {row[0] for row in Sql(client).rows(f"select n from {TABLE}", row_mode="arrays", max_rows=1_000_000)}
-    verdict.wrong += work.wrong
     _judge_health(stage, probes, verdict)
     _judge_acknowledged("by the service", probes.writes, there, verdict)
     directly = {int(row[0] or 0) for row in stage.cluster.leader().execute(f"select n from {TABLE}")}
     _judge_acknowledged(
         "by the cluster itself, so it is not set up to keep them", probes.direct_writes, directly, verdict
     )
-    anomalies = [*check(work.history, final, real_time=True), *check_snapshots(work.history, final, work.snapshots)]
-    verdict.wrong += [str(anomaly) for anomaly in anomalies]
+    _judge_history(seed, stage, work, final, verdict)
+
+
+def _judge_history(
+    seed: int, stage: Stage, work: ListAppend, final: dict[str, tuple[int, ...]], verdict: Verdict
+) -> None:
+    taken = TakenBack(work.history, final, stage.cut_waits)
+    history, snapshots = taken.right_history(), taken.right_snapshots(work.snapshots)
+    work.lacks = taken.right_lacks(work.lacks)
+    anomalies = [*check(history, final, real_time=True), *check_snapshots(history, final, snapshots)]
+    verdict.wrong += [*work.wrong, *map(str, anomalies), *([taken.excess] if taken.excess else [])]
+    for cut in stage.cut_waits:
+        verdict.figures.append(f"{cut.cancelled} waits were cancelled in {cut.span.seconds:.1f} s")
+    if taken.shown:
+        verdict.figures.append(f"{taken.reads} reads have shown {len(taken.shown)} appends that were taken back then")
     if anomalies:
         save_history(work.history, _kept_path(seed))
 

@@ -228,6 +228,38 @@ def test_a_transaction_that_no_standby_confirms(cluster: Cluster, service: Servi
 _LOCKED = "select count(*)::int from pg_stat_activity where wait_event_type = 'Lock'"
 
 
+def test_a_transaction_whose_waits_are_cancelled(cluster: Cluster, client: httpx.Client) -> None:
+    """An operator who cancels them again and again lets nobody see what no standby has, and a failover takes back:
+    neither its own worker commits it, nor recovery."""
+    answers: list[httpx.Response] = []
+    body = {"statements": ["insert into t values (40)"], "timeout_ms": 1000}
+    sent = threading.Thread(target=lambda: answers.append(client.post("/v1/transaction", json=body, timeout=60)))
+    before = rows(client)
+    cancelled: list[str] = []
+
+    def is_recovered() -> bool:
+        cancelled.extend(str(query) for query, _ in cluster.primary.execute(_CANCEL_WAITS))
+        notes = [query for query in cancelled if "engine.recovered" in query]
+        return len(notes) > 1 or any("COMMIT PREPARED" in query for query in cancelled)
+
+    cluster.standby.freeze()
+    try:
+        sent.start()
+        wait_until(is_recovered)
+        assert rows(client) == before, cancelled
+    finally:
+        cluster.standby.thaw()
+    sent.join()
+    assert (answers[0].status_code, answers[0].json()["error"]["code"]) == (503, "outcome_unknown")
+    id = answers[0].json()["transaction_id"]
+    wait_until(lambda: client.get(f"/v1/transaction/{id}").json()["state"] == "committed")
+    assert rows(client) == [*before, 40]
+    assert query(client, "delete from t where a = 40").status_code == 200
+
+
+_CANCEL_WAITS = "select query, pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'"
+
+
 def test_replicated_or_not_at_all(cluster: Cluster, client: httpx.Client) -> None:
     """Where the engine waits for no standby, a service that is told to acknowledge nothing less writes nothing."""
     strict = start_service(new_data_dir(), env={"TUPLEGATE_ENGINE": cluster.url, "TUPLEGATE_DURABILITY": "replicated"})

@@ -5,15 +5,19 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from psycopg.pq.abc import PGresult
 
 from tests.external import ExternalServer, Standby
 from tests.servers import needs_linux
 from tests.wire_proxy import PortProxy
+from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.logins import read_url
 from tuplegate.engine.port import EngineUnavailable
 from tuplegate.engine.postgres.own.admin import AdminConnector, AdminSession, make_primary
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
+from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.transaction.certainty import Certainty
 
 pytestmark = needs_linux
@@ -98,3 +102,34 @@ def test_a_name_that_leads_to_another_server(pair: Pair) -> None:
 
         conninfo = read_url(name.url)
         asyncio.run(follow(make_primary(conninfo, follows=True), conninfo, promote, pair.newer.port))
+
+
+def test_a_connection_that_was_opened_while_the_primary_was_looked_for(pair: Pair) -> None:
+    """It is used where it leads to the server that is found: a network that resets all connections costs one login."""
+    conninfo = pair.url(pair.former.port)
+    primary = make_primary(conninfo, follows=True)
+
+    class Meanwhile(Connection):
+        """Loses the watched session, as a reset does, when it has said what it is."""
+
+        async def run(self, *commands: Command) -> list[PGresult]:
+            results = await super().run(*commands)
+            assert primary._session is not None
+            primary._session.close("it was reset")
+            primary._doubted.set()
+            while primary.server:
+                await asyncio.sleep(0)
+            return results
+
+    async def run() -> None:
+        watching = asyncio.create_task(primary.watch())
+        try:
+            await until(lambda: bool(primary.server))
+            as_the_server_is = Expected("read committed", "off", '"$user", public')
+            opened = await primary.open(Meanwhile, conninfo, _WAIT_S, as_the_server_is)
+            assert opened.server == primary.server != ""
+            opened.close()
+        finally:
+            watching.cancel()
+
+    asyncio.run(run())

@@ -65,10 +65,24 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Some lists as one read of a replica, or of the primary in its stead, has shown them at one moment."""
+    """Some lists as one read of a replica, or of the primary in its stead, has shown them at one moment, between its
+    request and its answer."""
 
     lists: Mapping[str, Values]
     by: str
+    began: float = 0.0
+    ended: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Values that a client was shown, and that a later snapshot does not have."""
+
+    missing: Mapping[str, Sequence[int]]
+    by: str
+
+    def __str__(self) -> str:
+        return f"a snapshot lacks what was shown before ({self.by}): {dict(self.missing)}"
 
 
 def check_snapshots(

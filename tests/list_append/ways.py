@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.histories import Append, Outcome, Read, Transaction, Values
 from tests.list_append.http_client import Gone
-from tests.list_append.sayings import Snapshot, settle
+from tests.list_append.sayings import Lack, Snapshot, settle
 from tests.list_append.statements import Op, alone, found, found_alone, parsed, statements_of
 from tests.list_append.wire import by_wire
 
@@ -265,6 +265,7 @@ async def read_snapshot(client: "Client", _id: int, ops: list[Op]) -> None:
     header = "Tuplegate-Consistency: snapshot\r\n"
     behind = client.http.position
     way = client.rng.randrange(3)
+    began = time.monotonic()
     if way == 0:
         answer = await _stream(client, statement, header) or _LOST
         rows = answer.get("rows")
@@ -282,5 +283,5 @@ async def read_snapshot(client: "Client", _id: int, ops: list[Op]) -> None:
     lists = _lists_of(keys, rows)
     told = f"client {client.number}, way {way}, by the {by} of node {client.http.node} behind {behind}"
     if missing := client.shown.find_missing(lists):
-        client.workload.complain(f"a snapshot lacks what was shown before ({told}): {missing}")
-    client.workload.snapshots.append(Snapshot(lists, told))
+        client.workload.lacks.append(Lack(missing, told))
+    client.workload.snapshots.append(Snapshot(lists, told, began, time.monotonic()))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.histories import Transaction
 from tests.list_append.client import Asker, Client
-from tests.list_append.sayings import Sayings, Snapshot
+from tests.list_append.sayings import Lack, Sayings, Snapshot
 from tests.service import Service
 
 _ANSWER_S = 120.0
@@ -60,6 +60,7 @@ class ListAppend:
     """How many ask for outcomes while all this goes on, and sometimes abort what a client has begun."""
     history: list[Transaction] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
+    lacks: list[Lack] = field(default_factory=list)
     sayings: Sayings = field(default_factory=Sayings)
     recent: deque[tuple[str, bool]] = field(default_factory=lambda: deque(maxlen=_RECENT_MAX))
     """Ids of transactions that run, or have lately; and whether a client chose them."""
@@ -81,7 +82,7 @@ class ListAppend:
     @property
     def wrong(self) -> list[str]:
         """Answers that no fault can excuse."""
-        return [*self._wrong, *self.sayings.wrong]
+        return [*self._wrong, *self.sayings.wrong, *map(str, self.lacks)]
 
     def complain(self, line: str) -> None:
         self._wrong.append(line)

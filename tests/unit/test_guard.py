@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.lease import Others
 from tuplegate.engine.postgres.safety.tally import (
@@ -18,6 +19,7 @@ from tuplegate.engine.postgres.safety.tally import (
 
 SLOTS = 1000
 SECOND_NS = 1_000_000_000
+WAIT_S = 5
 
 
 @pytest.fixture
@@ -105,6 +107,26 @@ def test_no_seal_for_what_has_outlived(tally: Tally) -> None:
     guard = SerializableGuard(SLOTS, tally, 0)
     guard.count(SLOTS)
     assert asyncio.run(guard.seal(0)) is None
+
+
+def test_a_seal_is_not_waited_for_without_end(shared: Tally) -> None:
+    """Where every view is old when it comes, as over a slow network, the commit is given up at its time."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(WAIT_S):
+            keeping = asyncio.create_task(keep_old())
+            await asyncio.sleep(0)
+            with pytest.raises(ConnectionLost):
+                await SerializableGuard(SLOTS, shared, 0).seal(0, loop.time() + 0.1)
+            keeping.cancel()
+
+    async def keep_old() -> None:
+        while True:
+            shared.numbers[VIEW_UNTIL] = time.monotonic_ns()
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
 
 
 # -- the others -----------------------------------------------------------------------------------------------------

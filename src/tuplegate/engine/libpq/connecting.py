@@ -12,6 +12,8 @@ from tuplegate.engine.libpq.commands import ConnectionLost, LoginRefused
 _BAD: Final = int(pq.ConnStatus.BAD)
 _READING: Final = int(pq.PollingStatus.READING)
 _WRITING: Final = int(pq.PollingStatus.WRITING)
+_CUT_OFF: Final = ("server closed the connection", "could not receive data", "could not send data")
+"""Words of libpq's own for a connection that has ended. A server that refuses a login says why."""
 
 
 async def finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
@@ -24,8 +26,9 @@ async def finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> 
         if step == pq.PollingStatus.OK:
             return
         if step == pq.PollingStatus.FAILED:
-            lost = LoginRefused if pgconn.used_password else ConnectionLost
-            raise lost(join_lines(pgconn.get_error_message()))
+            said = join_lines(pgconn.get_error_message())
+            is_refused = pgconn.used_password and not any(words in said for words in _CUT_OFF)
+            raise LoginRefused(said) if is_refused else ConnectionLost(said)
 
 
 async def cancel(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:

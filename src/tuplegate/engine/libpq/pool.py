@@ -94,7 +94,7 @@ class ConnectionPool:
         self._waiters: deque[tuple[DirectFuture[Member], float, float]] = deque()
         """Each with its deadline, and since when it waits."""
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._suspended = False
         self.held = 0
@@ -146,7 +146,7 @@ class ConnectionPool:
         if self._suspended:
             deadline = min(deadline, self._loop.time() + _SUSPENDED_S)
         elif self.size < self._most and self._places.take(self._loop.time() - _RECENT_S if self.size else math.inf):
-            return await self._open()
+            return await self._open_for_one()
         if len(self._waiters) >= self._queue_max:
             self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
         if len(self._waiters) >= self._queue_max:
@@ -208,6 +208,22 @@ class ConnectionPool:
         self._free.append(member)
 
     # -- opening and closing ------------------------------------------------------------------------------------
+
+    async def _open_for_one(self) -> Member:
+        """Do as `_open` does. Where the request leaves meanwhile, the next one gets the connection: else clients that
+        give up sooner than the engine lets them in would have it log in over and over, for nobody."""
+        opening = self._loop.create_task(self._open())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._tasks.add(opening)
+            opening.add_done_callback(self._take_opened)
+            raise
+
+    def _take_opened(self, opening: "asyncio.Task[Member]") -> None:
+        self._tasks.discard(opening)
+        if not opening.cancelled() and opening.exception() is None:
+            self._free_again(opening.result())
 
     async def _open(self) -> Member:
         """Open one more connection, whose place is taken already."""

@@ -247,6 +247,8 @@ class AdminSession:
         """Return what the engine stores of a password. The password itself is not sent, so it is in no log of the
         engine."""
         connection = await self._connected()
+        if connection.closed:  # since it was opened
+            raise port.EngineUnavailable("no connection to the engine")
         return connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
 
     async def __aenter__(self) -> "AdminSession":

@@ -30,7 +30,8 @@ NOTE_IDENTITY = (
 )
 HAS_CATALOG = "SELECT to_regclass('public.installation') IS NOT NULL"
 
-NOTE_RECOVERED = "INSERT INTO engine.recovered (gid) VALUES ($1) ON CONFLICT DO NOTHING"
+# It writes in any case, so that it waits for a standby: of a first try nobody may know whether one has it.
+NOTE_RECOVERED = "INSERT INTO engine.recovered (gid) VALUES ($1) ON CONFLICT (gid) DO UPDATE SET at = excluded.at"
 ALL_RECOVERED = "SELECT gid, at FROM engine.recovered"
 TAKE_RECOVERED = "INSERT INTO engine.recovered (gid, at) VALUES ($1, $2::timestamptz) ON CONFLICT DO NOTHING"
 FIND_RECOVERED = "SELECT 1 FROM engine.recovered WHERE gid = $1"

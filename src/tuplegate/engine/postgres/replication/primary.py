@@ -139,7 +139,12 @@ class Primary:
                 if meter is not None:
                     connection.meter = meter
                 async with asyncio.timeout(timeout_s):
-                    self._admit(connection, check_connection(connection, await connection.run(VERIFY), expected))
+                    started = check_connection(connection, await connection.run(VERIFY), expected)
+                if self._server is None and self._is_watched:
+                    await self._wait_for_it()  # as a rule the same is found again
+                if connection.closed:
+                    raise ConnectionLost("the engine closed the connection")
+                self._admit(connection, started)
             except TimeoutError:
                 connection.close("the engine did not say what it is")
                 raise ConnectionLost(f"no answer from the engine within {timeout_s:g} s") from None

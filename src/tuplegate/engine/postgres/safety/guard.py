@@ -11,10 +11,11 @@ that are no Tuplegate are not seen.
 """
 
 import asyncio
+import math
 import time
 from typing import Final
 
-from tuplegate.engine.libpq.commands import Command, Meter
+from tuplegate.engine.libpq.commands import Command, ConnectionLost, Meter
 from tuplegate.engine.port import EngineBusy
 from tuplegate.engine.postgres.safety.tally import (
     LEASE_UNTIL,
@@ -88,9 +89,9 @@ class SerializableGuard(Meter):
         most = sum(self._counts) + self._numbers[OTHERS_CEILING]
         return most - begun > self._safe or blind_for > _BLIND_NS
 
-    async def seal(self, begun: int) -> list[Command] | None:
+    async def seal(self, begun: int, until: float = math.inf) -> list[Command] | None:
         """Take the last look before a commit. Return what must go in front of it, in the same write; None where it is
-        too old.
+        too old. Raises ConnectionLost at `until`, on the loop's clock: whoever commits gives its connection up then.
 
         The look holds only for a moment, so the seal fails if the engine gets it late. Where this worker alone begins
         transactions, none can begin in between, and nothing is needed. Waits until the others are known.
@@ -103,6 +104,8 @@ class SerializableGuard(Meter):
                 return None
             if view_until - time.monotonic_ns() > _SEAL_LEFT_NS:
                 break
+            if asyncio.get_running_loop().time() > until:
+                raise ConnectionLost("the other service processes were not heard of in time")
             await asyncio.sleep(_PAUSE_S)
         if self.is_alone:
             return []

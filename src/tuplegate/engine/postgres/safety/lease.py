@@ -172,20 +172,22 @@ class Lease:
                 await self._publish_always()
             except (EngineFailure, ConnectionLost) as exc:
                 self._tally.numbers[LEASE_UNTIL] = 0
-                if not self._is_lost:
+                if self._is_lost:
+                    await asyncio.sleep(_RETRY_S)
+                else:
                     _log.warning("the share of serializable transactions was lost", reason=str(exc))
                 self._is_lost = True
-                await asyncio.sleep(_RETRY_S)
 
     async def _publish_always(self) -> None:
         connection = await self._connector.connect(METADATA_DATABASE)
         try:
             check(await connection.run(Command(_LAZILY), Command(_CLEAN)))
             publisher = Publisher(connection, self._tally, self._slots, self._allowance)
-            if self._is_lost:
-                self._is_lost = False
-                _log.info("a share of serializable transactions was had again")
             try:
+                await publisher.publish()
+                if self._is_lost:
+                    self._is_lost = False
+                    _log.info("a share of serializable transactions was had again")
                 await publisher.run()
             finally:
                 # Nothing more begins under this name, also where other workers of the group go on.
@@ -215,16 +217,17 @@ class Publisher:
         """Publish until the connection is lost, or until it is so late that the others no longer count on this
         group."""
         while True:
-            sent_at = time.monotonic()
-            if self._published and sent_at > self._published[-1].lease_until:
+            if self._published and time.monotonic() > self._published[-1].lease_until:
                 raise EngineUnavailable("this process stood still for too long")
             begun = self._tally.begun
-            await self._publish(sent_at)
+            await self.publish()
             await asyncio.sleep(_EVERY_S if self._tally.begun != begun or begun != self._last_begun else _IDLE_EVERY_S)
             self._last_begun = begun
             self._apply()
 
-    async def _publish(self, sent_at: float) -> None:
+    async def publish(self) -> None:
+        """Tell the others once, and read what they have told."""
+        sent_at = time.monotonic()
         begun = self._tally.begun - self._base
         ceiling = begun + self._share()
         # A lower ceiling than before counts from before anybody can read it.

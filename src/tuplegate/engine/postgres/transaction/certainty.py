@@ -6,7 +6,7 @@ its standbys have other things. There the answer is no.
 
 import asyncio
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 from tuplegate.engine.port import EngineUnavailable
 from tuplegate.engine.postgres.own.admin import AdminSession
@@ -19,22 +19,13 @@ _ONE_LOOK_S: Final = 0.5
 _COMMIT_SOMETHING: Final = """SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
                                        OR pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
                                      THEN pg_logical_emit_message(true, 'tuplegate', '') END"""
-_FIND_STANDBY: Final = (
-    "SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= $1::pg_lsn"
-)
+# The place in the log is that of the first question: where the log was on disk then.
+_ASK_STANDBY: Final = """
+SELECT place.lsn, EXISTS (SELECT FROM pg_stat_replication
+                           WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= place.lsn)
+  FROM (SELECT coalesce($1::pg_lsn, pg_current_wal_flush_lsn())) place (lsn)
+"""
 _CONFIRM_PAUSE_S: Final = 0.005
-
-
-class LogPlace(NamedTuple):
-    """A place in the log of one server. Places of two servers cannot be compared, so only that server is asked."""
-
-    server: str
-    lsn: str
-
-    async def is_on_standby(self, session: AdminSession) -> bool:
-        """Return whether a standby has the log up to here. Raises EngineUnavailable if the session is with another
-        server."""
-        return bool(await session.fetch_of(self.server, _FIND_STANDBY, self.lsn))
 
 
 class Certainty:
@@ -63,11 +54,12 @@ class Certainty:
             return False
 
     async def _wait_for_standby(self, server: str) -> bool:
-        [(lsn,)] = await self._session.fetch_of(server, "SELECT pg_current_wal_flush_lsn()")
-        place = LogPlace(server, str(lsn))
-        while not await place.is_on_standby(self._session):  # noqa: ASYNC110 - only the server knows
+        lsn: str | None = None
+        while True:
+            [(lsn, is_there)] = await self._session.fetch_of(server, _ASK_STANDBY, lsn)
+            if is_there == "t":
+                return True
             await asyncio.sleep(_CONFIRM_PAUSE_S)
-        return True
 
 
 def _left_s(until: float) -> float:

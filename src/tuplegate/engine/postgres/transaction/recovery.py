@@ -276,6 +276,8 @@ class Recovery:
             gone = await self._is_gone(database, member)
             if await self._is_prepared(server, gid):
                 seen = server  # also when the answer to the commit is lost, and the name with it
+                if not await self.certainty.is_certain(server, until):
+                    return None  # no standby has it: once it is shown, a failover must not take it back
                 try:
                     await self._commit(database, gid)
                 except StatementFailed as failure:

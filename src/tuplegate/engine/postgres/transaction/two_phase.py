@@ -290,7 +290,7 @@ class TransactionRun(BlockRun):
     async def _guarded(self, *commands: Command) -> list[PGresult]:
         """Send the commands and return their results. Raise a conflict instead if the engine may have forgotten
         transactions that it must compare this one with."""
-        seal = await self._decider.guard.seal(self.begun)
+        seal = await self._decider.guard.seal(self.begun, self._decide_by)
         if seal is None:
             self._decider.guard.ended += 1
             raise explain_age()
