@@ -41,7 +41,7 @@ class _SlowPool(ConnectionPool):
 
 
 def _make_pool() -> _SlowPool:
-    pool = _SlowPool("d", 2, 10, Places(2, lambda _: None), cast(Stocks, _Stocks()))
+    pool = _SlowPool("d", 2, 10, Places(2, 2, lambda *_: None).of("d"), cast(Stocks, _Stocks()))
     pool.let_in = asyncio.Event()
     return pool
 
