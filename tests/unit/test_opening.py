@@ -40,8 +40,8 @@ class _SlowPool(ConnectionPool):
         return cast(Member, _Member())
 
 
-def _make_pool() -> _SlowPool:
-    pool = _SlowPool("d", 2, 10, Places(2, 2, lambda *_: None).of("d"), cast(Stocks, _Stocks()))
+def _make_pool(places: int = 2) -> _SlowPool:
+    pool = _SlowPool("d", 2, 10, Places(places, places, lambda *_: None).of("d"), cast(Stocks, _Stocks()))
     pool.let_in = asyncio.Event()
     return pool
 
@@ -96,5 +96,21 @@ def test_a_pool_that_closes_does_not_wait_for_it() -> None:
         await _give_up(pool)
         await pool.close()
         assert pool.size == 0
+
+    asyncio.run(run())
+
+
+def test_no_more_are_opened_at_once_than_there_may_be() -> None:
+    """Whoever asks in the same turn of the loop sees those that are to be opened."""
+
+    async def run() -> None:
+        pool = _make_pool(places=10)
+        asking = [asyncio.create_task(pool.wait(math.inf)) for _ in range(5)]
+        await _settle()
+        assert (pool.size, pool.waiting) == (2, 3)
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)
+        await pool.close()
 
     asyncio.run(run())

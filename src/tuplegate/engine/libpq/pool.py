@@ -212,6 +212,7 @@ class ConnectionPool:
     async def _open_for_one(self) -> Member:
         """Do as `_open` does. Where the request leaves meanwhile, the next one gets the connection: else clients that
         give up sooner than the engine lets them in would have it log in over and over, for nobody."""
+        self._opening += 1  # at once: who asks next must see it
         opening = self._loop.create_task(self._open())
         try:
             return await asyncio.shield(opening)
@@ -226,8 +227,7 @@ class ConnectionPool:
             self._free_again(opening.result())
 
     async def _open(self) -> Member:
-        """Open one more connection, whose place is taken already."""
-        self._opening += 1
+        """Open one more connection, which is counted as opening, and whose place is taken already."""
         try:
             member = await self._make()
         except BaseException:
@@ -286,6 +286,7 @@ class ConnectionPool:
         """Open another connection for those who wait, where one went."""
         if self._suspended or self.size >= self._most or not self._places.take():
             return
+        self._opening += 1
         try:
             member = await self._open()
         except EngineUnavailable as exc:
