@@ -1,6 +1,6 @@
 """The dialect of SQLAlchemy: types both ways, transactions, streams, reflection; with asyncio and without.
 
-SQLAlchemy's own tests for every dialect are run by tests/system/test_sqlalchemy_suite.py.
+SQLAlchemy's own tests for every dialect are run by tests/extended/test_sqlalchemy_suite.py.
 """
 
 import asyncio

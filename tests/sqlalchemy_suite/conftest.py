@@ -1,4 +1,4 @@
-"""SQLAlchemy's own plugin, with this dialect; tests/system/test_sqlalchemy_suite.py runs it and has its service."""
+"""SQLAlchemy's own plugin, with this dialect; tests/extended/test_sqlalchemy_suite.py runs it and has its service."""
 
 from typing import Any
 
