@@ -8,7 +8,7 @@ import pytest
 
 from tests.control import engine, new_organization
 from tests.needs import needs
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, running_service
 
 MOST = 3
 DATABASES = 6
@@ -16,12 +16,8 @@ DATABASES = 6
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    flags = ("--workers", "1", "--connections-per-organization", str(MOST))
-    running = start_service(data_dir, *flags)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--workers", "1", "--connections-per-organization", str(MOST)) as running:
+        yield running
 
 
 def count(service: Service) -> int:

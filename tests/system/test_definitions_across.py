@@ -12,7 +12,7 @@ import pytest
 
 from tests.control import engine, new_organization
 from tests.needs import needs, needs_of
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, running_service
 from tests.workers import Caller, callers
 
 OFTEN = 8
@@ -21,11 +21,8 @@ OFTEN = 8
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--workers", "2")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--workers", "2") as running:
+        yield running
 
 
 @pytest.fixture

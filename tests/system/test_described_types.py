@@ -10,7 +10,7 @@ import pytest
 
 from tests.control import engine
 from tests.needs import needs
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, running_service
 from tests.wire_proxy import At, Fault, WireProxy
 
 SWAP = ("alter table here rename to aside", "alter table there rename to here", "alter table aside rename to there")
@@ -19,11 +19,8 @@ INSERT = "insert into here values ($1) returning 1 as done"
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--workers", "1")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--workers", "1") as running:
+        yield running
 
 
 @needs("postgresql")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults import eventually
 from tests.servers import needs_linux, wait_until
-from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, Sql, needs_bundled, running_service
 from tests.wire_proxy import At, Fault, WireProxy
 from tests.workers import Caller, connect_to, workers
 
@@ -22,11 +22,8 @@ Body = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--workers", "2")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--workers", "2") as running:
+        yield running
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from tests.control import engine, new_organization, wait_until
 from tests.needs import needs
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, running_service
 
 SIZE = 12_000_000
 """Far more than the buffers of a socket hold, and less than one organization's share of the memory; twice as much is
@@ -27,11 +27,8 @@ WAITING = "select count(*) from pg_stat_activity where wait_event = 'ClientWrite
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--workers", "1", "--http-memory-mb", "64")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--workers", "1", "--http-memory-mb", "64") as running:
+        yield running
 
 
 @contextmanager

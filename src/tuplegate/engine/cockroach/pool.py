@@ -94,7 +94,7 @@ class Pool(ConnectionPool):
     """The connections of one target. `conninfo` is that of its role."""
 
     def __init__(self, server: Server, target: Target, conninfo: str, state: DatabaseState) -> None:
-        places = server.places.of(target.owner or target.database)
+        places = server.places.of(target.bounded_with)
         super().__init__(target.database, server.size_max, server.queue_max, places, server.stocks)
         self.state = state
         self._conninfo = conninfo

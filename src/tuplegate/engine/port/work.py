@@ -46,6 +46,11 @@ class Target:
         return target
 
     @property
+    def bounded_with(self) -> str:
+        """Return whose connections are bounded together: those of the owner, or of the database alone."""
+        return self.owner or self.database
+
+    @property
     def login(self) -> Access:
         """Return the rights of the role that logs in."""
         return Access.WRITE if self.as_writer else Access.READ

@@ -77,11 +77,6 @@ def _isolation(target: port.Target) -> str:
     return "repeatable read" if target.on_replica else SESSION_SETTINGS["default_transaction_isolation"]
 
 
-def _owner(target: port.Target) -> str:
-    """Return whose connections are bounded together: where nobody is told, those of the database."""
-    return target.owner or target.database
-
-
 def _read_only(target: port.Target) -> str:
     return "off" if target.may_write else "on"
 
@@ -196,7 +191,7 @@ class Pools:
     def _new(self, pools: dict[str, Pool], target: port.Target) -> Pool:
         login = Login(
             target.database,
-            _owner(target),
+            target.bounded_with,
             self._conninfo(target),
             Expected(
                 _isolation(target), _read_only(target), SESSION_SETTINGS["search_path"], is_standby=target.on_replica
@@ -260,7 +255,7 @@ class Pools:
         )
         return Login(
             target.database,
-            _owner(target),
+            target.bounded_with,
             self._conninfo(target, settings, application),
             expected,
             forget_settings=partial(self._forget_settings, target),

@@ -41,6 +41,7 @@ from tuplegate.engine.postgres.query.rules import (
     must_only_read,
     text_may_write,
     works_in_steps,
+    write_in_block,
 )
 from tuplegate.engine.postgres.query.run import RepeatableRun
 from tuplegate.engine.postgres.replication.positions import read_answer
@@ -340,11 +341,12 @@ class Execution(RepeatableRun[port.Result]):
         return may_run and self.target.may_write and self.statement.keyword in READERS | WRITES
 
     async def _run_in_block(self, size_check: SizeCheck | None) -> port.Result:
-        beginning = begin(self.access, on_replica=self.target.on_replica)
+        beginning: list[Command] = []
         if self._asks_types:
-            check(await self.member.run(*beginning))
-            beginning = []
-        params = await self._write_params()
+            params = await write_in_block(self.member, self.access, self.target.on_replica, self._write_params)
+        else:
+            params = await self._write_params()
+            beginning = begin(self.access, on_replica=self.target.on_replica)
         rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
         in_chunks = self.statement.keyword not in ("call", "do")
         rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0

@@ -3,6 +3,7 @@
 It goes by the first word and by names in the text. What that cannot tell is taken for the worse.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tuplegate.engine import port
@@ -20,6 +21,8 @@ from tuplegate.engine.postgres.safety.sizes import (
     explain_full,
     vacuum_runs_code,
 )
+
+_Texts = list[bytes | None] | None
 
 # In a block the snapshot is taken at once, so that neither isolation nor read-only can be changed after it.
 _BEGIN: Final = {
@@ -46,6 +49,17 @@ _KEEP_TYPES: Final = CURSORS | WRITES | {"show", "explain"}
 def begin(access: port.Access, *, on_replica: bool) -> list[Command]:
     """Open a block whose isolation and rights no statement in it can change. A replica cannot be serializable."""
     return [_BEGIN_ON_REPLICA if on_replica else _BEGIN[access], SNAPSHOT]
+
+
+async def write_in_block(
+    member: Member, access: port.Access, on_replica: bool, write: Callable[[], Awaitable[_Texts]]
+) -> _Texts:
+    """Open a block and write parameters in it, whose types are asked for: it holds the tables as they were described.
+    The first question goes together with BEGIN."""
+    begun = member.send(begin(access, on_replica=on_replica))
+    texts = await write()
+    check(await begun)
+    return texts
 
 
 def works_in_steps(statement: port.Statement) -> bool:

@@ -10,6 +10,7 @@ is not counted as the engine's.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from psycopg.pq.abc import PGresult
 
@@ -113,11 +114,7 @@ async def _write_params(run: StreamRun) -> list[bytes | None] | None:
 
 
 async def _write_params_in_block(run: StreamRun) -> list[bytes | None] | None:
-    """Open a block, and write the parameters in it: it holds the tables as they were described."""
-    begun = run.member.send(rules.begin(run.access, on_replica=run.target.on_replica))
-    params = await _write_params(run)
-    check(await begun)
-    return params
+    return await rules.write_in_block(run.member, run.access, run.target.on_replica, partial(_write_params, run))
 
 
 async def _declare(run: StreamRun) -> PGresult | None:
