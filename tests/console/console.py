@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response, expect
 
 from tests.service import Service
 
@@ -52,10 +52,13 @@ class Console:
         """Parts of problems that the test brings about."""
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
+        self._refusals: list[Response] = []
+        """What the service answered where it could not serve: the browser tells of the status alone."""
+        page.on("response", lambda answer: self._refusals.append(answer) if answer.status >= 500 else None)
 
     def check(self) -> None:
         unexpected = [one for one in self.problems if not any(part in one for part in self.expected)]
-        assert not unexpected, unexpected
+        assert not unexpected, (unexpected, [(answer.url, answer.text()) for answer in self._refusals], self.service.log[-2000:])
 
     def open(self, address: str = "") -> None:
         self.page.goto(f"{self.service.control_url}/console/{address}")
