@@ -58,7 +58,11 @@ class Console:
 
     def check(self) -> None:
         unexpected = [one for one in self.problems if not any(part in one for part in self.expected)]
-        assert not unexpected, (unexpected, [(answer.url, answer.text()) for answer in self._refusals], self.service.log[-2000:])
+        assert not unexpected, (
+            unexpected,
+            [(answer.url, answer.text()) for answer in self._refusals],
+            self.service.log[-2000:],
+        )
 
     def open(self, address: str = "") -> None:
         self.page.goto(f"{self.service.control_url}/console/{address}")

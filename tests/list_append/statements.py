@@ -67,7 +67,7 @@ def upsert_of(table: str, op: Append) -> Statement:
 def once(table: str, op: Append) -> Statement:
     """An append as one statement that fails when it is run a second time: 23505. It returns the list."""
     upsert = upsert_of(table, op)
-    upsert["sql"] = f"with once as (insert into {table}_once values ($4)) {upsert['sql']} returning v"
+    upsert["sql"] = f"with once as (insert into {table}_once values ($4) returning 1) {upsert['sql']} returning v"
     upsert["params"].append(op.value)
     return upsert
 
@@ -81,15 +81,26 @@ def parsed(rows: list[Any]) -> Values:
     return tuple(map(_number.__getitem__, rows[0][0].split(","))) if rows else ()
 
 
-def found(ops: Sequence[Op], rows: Iterable[list[Any]]) -> tuple[Op, ...]:
-    """The operations with what the reads among them gave."""
-    return tuple(Read(op.key, parsed(row)) if isinstance(op, Read) else op for op, row in zip(ops, rows, strict=True))
+def rows_of(result: dict[str, Any]) -> list[Any] | None:
+    """None where they were left out: a repeat may be answered without them, and says so."""
+    return None if result.get("truncated") else result["rows"]
 
 
-def found_alone(op: Op, rows: list[Any]) -> tuple[Op, ...]:
+def found(ops: Sequence[Op], rows: Iterable[list[Any] | None]) -> tuple[Op, ...]:
+    """The operations with what the reads among them gave; without those whose rows were left out."""
+    pairs = zip(ops, rows, strict=True)
+    seen = (_found_read(op, row) if isinstance(op, Read) else [op] for op, row in pairs)
+    return tuple(itertools.chain.from_iterable(seen))
+
+
+def found_alone(op: Op, rows: list[Any] | None) -> tuple[Op, ...]:
     """The same for `alone`."""
-    read = Read(op.key, parsed(rows))
-    return (read,) if isinstance(op, Read) else (op, read)
+    read = _found_read(op, rows)
+    return tuple(read) if isinstance(op, Read) else (op, *read)
+
+
+def _found_read(op: Op, rows: list[Any] | None) -> list[Op]:
+    return [] if rows is None else [Read(op.key, parsed(rows))]
 
 
 def random_ops(rng: random.Random, numbers: "itertools.count[int]", generation: int = 0) -> list[Op]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tests.histories import Append, Outcome, Read, Transaction, Values
 from tests.list_append.http_client import Gone
 from tests.list_append.sayings import Lack, Snapshot, settle
-from tests.list_append.statements import Op, alone, found, found_alone, parsed, statements_of
+from tests.list_append.statements import Op, alone, found, found_alone, parsed, rows_of, statements_of
 from tests.list_append.wire import by_wire
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ async def by_query(client: "Client", id: int, ops: list[Op]) -> Transaction:
     outcome, answer = await _send(client, "/v1/query", statement, header)
     if outcome is not Outcome.OK:
         return Transaction(id, outcome, (op,), began)
-    return client.show(Transaction(id, outcome, found_alone(op, answer["rows"]), began, time.monotonic()))
+    return client.show(Transaction(id, outcome, found_alone(op, rows_of(answer)), began, time.monotonic()))
 
 
 async def by_transaction(client: "Client", id: int, ops: list[Op]) -> Transaction:
@@ -111,7 +111,7 @@ async def by_transaction(client: "Client", id: int, ops: list[Op]) -> Transactio
     if outcome is Outcome.FAIL:
         return Transaction(id, outcome, tuple(ops), began, ended)
     ends = itertools.accumulate(len(group) for group in groups)
-    seen = found(ops, (answer["results"][end - 1]["rows"] for end in ends))
+    seen = found(ops, (rows_of(answer["results"][end - 1]) for end in ends))
     return client.show(Transaction(id, outcome, seen, began, ended))
 
 

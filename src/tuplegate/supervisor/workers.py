@@ -16,6 +16,7 @@ from tuplegate.admission.seats import Seats
 from tuplegate.data_plane.interactive.handover import Doors
 from tuplegate.engine.bundled.server import BundledEngineError, BundledServer
 from tuplegate.engine.opening import SharedEngine
+from tuplegate.engine.port import EngineFailure
 from tuplegate.further_engines import EnginePreparation
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.tls import TlsFiles
@@ -157,6 +158,8 @@ class Supervisor:
                 )
             )
             status = 0
+        except EngineFailure as failure:
+            _log.error("the worker found no engine to serve on", reason=str(failure))
         except BaseException:  # noqa: BLE001 - a forked child must not unwind into its parent's code
             _log.error("the worker failed", exc_info=True)
         finally:
