@@ -270,6 +270,30 @@ def test_cut_behind_the_answer(service: Service, proxy: WireProxy, t: str, step:
     assert outcome(service, answer[1]["transaction_id"]) == "committed"
 
 
+@needs_bundled
+def test_recording_one_that_reads_is_lost(service: Service, proxy: WireProxy, t: str) -> None:
+    """Of a transaction that has only read, the answer to its record is lost, and the engine stays away: it is not said
+    to have failed, since the record may be there, and here is."""
+    id = f"txn_{uuid.uuid4().hex}"
+    supervisor = service.process.pid
+
+    def lose_engine() -> None:
+        send_signal(supervisor, signal.SIGSTOP)  # so that nobody starts another
+        kill_engine(service)
+
+    fault = proxy.arm(Fault(Following("tuplegate.decide", "COMMIT"), At.ANSWER, lose_engine))
+    try:
+        with service.client() as client:
+            body = {"statements": [f"select * from {t}"], "read_only": True, "timeout_ms": 2000}
+            answer = client.post("/v1/transaction", json=body, headers={ID: id})
+    finally:
+        send_signal(supervisor, signal.SIGCONT)
+    assert fault.happened.is_set(), "the step was never reached"
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "outcome_unknown"), answer.text
+    eventually(lambda: serves(service))
+    assert outcome(service, id) == "committed"
+
+
 def test_settling_is_lost_too(service: Service, proxy: WireProxy, t: str) -> None:
     """PREPARE is lost, and then the commit by which that was made good: it is applied once, and said to be."""
     proxy.arm(Fault(text_of(Step.PREPARE, t), At.ANSWER))

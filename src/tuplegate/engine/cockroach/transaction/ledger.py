@@ -146,7 +146,8 @@ class Ledger:
             await self._session(database).fetch(statement)
 
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
-        """Record the promise of a transaction that could not write, in a transaction of its own."""
+        """Record the promise of a transaction that could not write, in a transaction of its own. Raises OutcomeUnknown
+        where the answer to that was lost: it may be recorded."""
         records = self.records(database)
         questions = []
         if promise.id is not None:
@@ -155,6 +156,9 @@ class Ledger:
             questions.append(records.keep(promise.keep, done))
         try:
             await self._session(database).run_atomically(questions)
+        except port.EngineLost as lost:
+            message = "the engine was lost while the transaction, which has only read, was recorded under its id or key"
+            raise port.OutcomeUnknown(message, promise.id) from lost
         except port.StatementFailed as failure:
             if failure.sqlstate != DUPLICATE:
                 raise

@@ -24,6 +24,8 @@ from tuplegate.engine.postgres.transaction.records import Records
 _BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
 _COMMIT = Command(b"COMMIT", begins=False)
 _WAIT_S = 30.0
+_PAUSE_S = 0.1
+_NOT_TOLD = "the engine was lost while the transaction, which has only read, was recorded under its id or key"
 
 
 class Ledger:
@@ -115,8 +117,25 @@ class Ledger:
             found = port.KeptAnswer(request.decode(), bytes.fromhex(body.decode()))
         return port.KeptAnswers(found, int(kept_bytes or 0), undecided=decided != b"t")
 
-    async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
-        """Record the promise of a transaction that could not write, in a transaction of its own."""
+    async def keep_promise(
+        self, database: str, promise: port.Promise, done: port.TransactionResult, until: float
+    ) -> None:
+        """Record the promise of a transaction that could not write, in a transaction of its own. Raises OutcomeUnknown
+        where the answer to that was lost, and none is had by `until`: it may be recorded."""
+        is_lost = False
+        while True:
+            try:
+                await self._record(database, promise, done)
+                return
+            except port.EngineUnavailable as failure:
+                is_lost = is_lost or isinstance(failure, port.EngineLost)
+                if not is_lost:
+                    raise
+                if asyncio.get_running_loop().time() > until:
+                    raise port.OutcomeUnknown(_NOT_TOLD, promise.id) from failure
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _record(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
         for command in self.records(database).write(promise, done):
             if await self._call(database, command) != [b"t"] and not await self._is_kept(database, promise):
                 raise port.Superseded("somebody else settled it first")
@@ -140,7 +159,7 @@ class Ledger:
             results = await member.run(_BEGIN, *commands, _COMMIT)
             check(results)
         except ConnectionLost as exc:
-            raise port.EngineUnavailable("the connection to the engine was lost") from exc
+            raise port.EngineLost("the connection to the engine was lost") from exc
         except port.EngineFailure:
             pool.give_back_unclean(member)
             raise

@@ -153,7 +153,7 @@ class TransactionRun(BlockRun):
             raise RunAgain from refused
         self.exec_us = done.exec_us = (perf_counter_ns() - started) // 1000
         if self.promise is not None and self.is_read_only:
-            await self._decider.ledger.keep_promise(self.target.database, self.promise, done)
+            await self._decider.ledger.keep_promise(self.target.database, self.promise, done, self._settle_by())
         return done
 
     async def _take_id(self) -> None:
