@@ -38,11 +38,18 @@ def test_an_organization_gives_way_as_the_table_says(waiting: Waiting) -> None:
 def test_of_one_owner_the_order_is_total() -> None:
     """New ones last, then by state, then whoever has waited longest first."""
     ordered = [
-        Standing("a", False, waiting, is_new, since)
+        Standing("a", True, waiting, is_new, since)
         for is_new, waiting, since in product((False, True), Waiting, (1.0, 2.0))
     ]
     assert sorted(Random(7).sample(ordered, len(ordered)), key=lambda one: one.order) == ordered
     assert len({one.order for one in ordered}) == len(ordered)
+
+
+def test_who_has_just_connected_does_not_go_before_others_of_its_address() -> None:
+    """A flood whose connections all wait for a look-up does not push out the next client behind the same proxy."""
+    flood = [Standing("a", False, Waiting.HANDLER, True, float(opened)) for opened in range(5)]
+    arrived = Standing("a", False, Waiting.FIRST_REQUEST, True, 5.0)
+    assert max(*flood, arrived, key=lambda one: one.order) is arrived
 
 
 def test_the_states_are_in_the_order_in_which_they_lose_little() -> None:

@@ -8,7 +8,8 @@ request of a known organization never does.
 While strangers hold more than half of the places, one of them goes: many addresses with a connection each cannot take
 those of an organization. Otherwise the owner with the most places goes first: an organization, or an address for its
 strangers. Of one owner, connections older than `NEW_S` go before newer ones, whose first request may be on its way.
-Then the order of `Waiting` decides, and last the time for which a connection has waited.
+Then the order of `Waiting` decides, and last the time for which a connection has waited. A new stranger's request that
+is in hand counts as one that has not come: it has not shown more, and who has just connected is not to go before it.
 """
 
 from enum import IntEnum
@@ -48,7 +49,7 @@ Order = tuple[bool, Waiting, float]
 
 class Standing(NamedTuple):
     """The state of a connection, as far as it decides who gives way. `since` is by any clock that all of one state
-    share."""
+    share; of a new one it is when it was opened."""
 
     owner: str
     is_known: bool
@@ -59,6 +60,8 @@ class Standing(NamedTuple):
     @property
     def order(self) -> Order:
         """The place among the connections of one owner, the least first."""
+        if self.is_new and not self.is_known and self.waiting is Waiting.HANDLER:
+            return True, Waiting.FIRST_REQUEST, self.since
         return self.is_new, self.waiting, self.since
 
     def gives_way(self, held: int, places_max: int) -> bool:

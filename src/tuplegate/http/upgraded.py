@@ -48,7 +48,7 @@ class ClientConnection(asyncio.Protocol):
     def _stand(self, waiting: Waiting, since: float) -> Standing:
         owner = self._out.owner
         is_new = asyncio.get_running_loop().time() - self._opened_at < NEW_S
-        return Standing(owner, owner != self._out.address, waiting, is_new, since)
+        return Standing(owner, owner != self._out.address, waiting, is_new, self._opened_at if is_new else since)
 
     def pause_writing(self) -> None:
         self._out.note_behind()
