@@ -35,11 +35,13 @@ def test_an_organization_gives_way_as_the_table_says(waiting: Waiting) -> None:
     assert standing.gives_way(SHARE + 1, PLACES) is (KNOWN[waiting] or waits_for_client)
 
 
-def test_of_one_owner_the_order_is_total() -> None:
-    """New ones last, then by state, then whoever has waited longest first."""
+@pytest.mark.parametrize("is_known", [False, True])
+def test_of_one_owner_the_order_is_total(is_known: bool) -> None:
+    """New ones last, then by state, then whoever has waited longest first. Of new strangers see below."""
     ordered = [
-        Standing("a", True, waiting, is_new, since)
+        Standing("a", is_known, waiting, is_new, since)
         for is_new, waiting, since in product((False, True), Waiting, (1.0, 2.0))
+        if is_known or not is_new or waiting is not Waiting.HANDLER
     ]
     assert sorted(Random(7).sample(ordered, len(ordered)), key=lambda one: one.order) == ordered
     assert len({one.order for one in ordered}) == len(ordered)
