@@ -92,6 +92,15 @@ async def test_a_statement_over_its_time_is_ended(tenant: Tenant, kind: str) -> 
     await _check_ended(tenant, table)
 
 
+@pytest.mark.parametrize("kind", ["query", "stream"])
+async def test_a_definition_over_its_time_is_not_there(tenant: Tenant, kind: str) -> None:
+    """The answer is definite, although the definition runs outside of a block."""
+    table = await tenant.table()
+    with pytest.raises(TimedOut):
+        await _run(tenant, kind, f"create table {table}_slow as select pg_sleep({LONG_S})::text as slept", 200)
+    await tenant.query(f"create table {table}_slow (a int)")
+
+
 async def test_the_time_of_a_transaction_is_that_of_all_its_statements(tenant: Tenant) -> None:
     table, _ = await _held(tenant)
     change = f"update {table} set b = 'after' where a = 1"

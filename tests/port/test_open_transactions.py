@@ -213,6 +213,22 @@ async def test_a_statement_over_its_time_fails_alone(tenant: Tenant) -> None:
     assert await tenant.value(f"select count(*) from {table}") == 1
 
 
+async def test_a_stream_over_its_time_can_be_gone_back_from(tenant: Tenant) -> None:
+    """Wherever it was cut short: before its first row, or while rows are on their way."""
+    table = await tenant.table()
+    many = statement(f"insert into {table} select g, repeat('x', 500) from generate_series(1, 20000) g returning *")
+    async with opened(tenant) as it:
+        await it.run(f"insert into {table} values (0)")
+        for timeout_ms in (0, 1):
+            await it.run("savepoint s")
+            with pytest.raises(TimedOut):
+                async with it.transaction.stream(many, Bounds(timeout_ms, None, BYTES_MAX)) as stream:
+                    await read(stream)
+            await it.run("rollback to s")
+        await it.transaction.commit(None, ENOUGH)
+    assert await tenant.value(f"select count(*) from {table}") == 1
+
+
 async def test_an_abort_ends_what_runs(tenant: Tenant) -> None:
     table = await tenant.table()
     await tenant.query(f"insert into {table} values (1, 'before')")

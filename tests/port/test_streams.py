@@ -8,7 +8,7 @@ import pytest
 
 from tests.port.capabilities import needs
 from tests.port.tenant import Tenant, read
-from tuplegate.engine.port import CopyRefused, ParameterMismatch, ParseFailed, StatementFailed
+from tuplegate.engine.port import CopyRefused, ParameterMismatch, ParseFailed, StatementFailed, TimedOut
 
 
 async def test_a_stream_gives_columns_rows_and_counts(tenant: Tenant) -> None:
@@ -74,6 +74,14 @@ async def test_a_failure_comes_where_it_happens(tenant: Tenant) -> None:
             await read(stream)
     assert caught.value.sqlstate == "22012"
     assert await tenant.value(f"select count(*) from {table}") == 0
+
+
+async def test_a_stream_over_its_time_does_not_come_to_its_end(tenant: Tenant) -> None:
+    """Although every portion of rows is there before a cancel comes to the engine."""
+    for timeout_ms in (0, 1, 2, 3):
+        with pytest.raises(TimedOut):
+            async with tenant.stream("select g from generate_series(1, 100000) g", timeout_ms=timeout_ms) as stream:
+                await read(stream)
 
 
 async def test_what_is_no_statement_fails_before_the_stream_is_open(tenant: Tenant) -> None:

@@ -13,7 +13,7 @@ from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
 from tuplegate.engine.cockroach.own import installing
 from tuplegate.engine.cockroach.own.probes import find_problems, is_here
 from tuplegate.engine.cockroach.query.committing import explain_commit
-from tuplegate.engine.cockroach.query.rules import Kind, find_kind
+from tuplegate.engine.cockroach.query.rules import Kind, find_kind, undoes_cancelled
 from tuplegate.engine.cockroach.query.run import Run
 from tuplegate.engine.cockroach.transaction.deciding import decide
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
@@ -24,6 +24,7 @@ from tuplegate.engine.libpq.leftovers import refuse_copy
 from tuplegate.engine.libpq.logins import database_secret
 from tuplegate.engine.port import (
     Access,
+    Bounds,
     Commit,
     Conflict,
     CopyRefused,
@@ -36,6 +37,7 @@ from tuplegate.engine.port import (
     Statement,
     StatementFailed,
     Target,
+    TimedOut,
     TransactionResult,
 )
 from tuplegate.protocol.statements import first_keyword
@@ -83,6 +85,49 @@ def test_refusals_are_those_of_the_port() -> None:
         ParameterMismatch,
         "2 parameters were sent, the statement has 1 placeholders",
     )
+
+
+@pytest.mark.parametrize("kind", [StatementFailed, *StatementFailed.__subclasses__()])
+def test_every_refusal_can_be_refined(kind: type[StatementFailed]) -> None:
+    """Those of the service too: they pass the same place as the engine's."""
+    bounds = Bounds(5, None, 1)
+    failure = TimedOut(bounds) if kind is TimedOut else kind("refused", sqlstate="57014")
+    refined = refine(failure, "select 1")
+    assert (type(refined), refined.message, refined.sqlstate) == (kind, failure.message, "57014")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "create table t as select 1",
+        "/* */ Create temp table if not exists t (a int)",
+        "create unique index on t (a)",
+        "create materialized view v as select 1",
+        "alter table t add column b int",
+        "drop table t",
+    ],
+)
+def test_a_cancelled_definition_is_undone(sql: str) -> None:
+    """Its commit comes behind its answer, where no cancel reaches it."""
+    assert undoes_cancelled(_statement(sql))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "execute p",
+        "call p()",
+        "create statistics table from t",
+        "analyze table t",
+        "create role index",
+        "set cluster setting a.b = 1",
+        "create",
+        "truncate t",
+    ],
+)
+def test_what_may_commit_on_its_own_is_not_known_to_be_undone(sql: str) -> None:
+    """It may have been applied although the engine says that it was cancelled."""
+    assert not undoes_cancelled(_statement(sql))
 
 
 def test_form_letters_and_raw_keys_are_cut() -> None:

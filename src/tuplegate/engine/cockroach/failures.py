@@ -39,7 +39,9 @@ _RETRY: Final = re.compile(r"^(?:restart transaction: )?Transaction\w*Error\b")
 
 def refine(failure: port.StatementFailed, sql: str = "") -> port.StatementFailed:
     """Return the failure as the port has it, of one that was made of the engine's error as it is. `sql` is the text
-    that failed."""
+    that failed. The service's own word that the time is over has nothing of the engine's."""
+    if isinstance(failure, port.TimedOut):
+        return failure
     kind, message, sqlstate = type(failure), failure.message, failure.sqlstate
     position, detail, hint = failure.position, failure.detail, failure.hint
     if detail is not None and detail.startswith(_SOURCE):

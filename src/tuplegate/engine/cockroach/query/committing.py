@@ -1,11 +1,15 @@
 """Commits what runs on a connection. A commit is never cancelled; one without an answer is given up by the clock."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
+
+from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import COMMIT
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, HALF_APPLIED, is_node_failure, refine
+from tuplegate.engine.cockroach.query.rules import undoes_cancelled
 from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check
@@ -34,6 +38,16 @@ async def commit(run: Run, *before: Command) -> None:
         raise explain_commit(refine(failure)) from failure
     if results[-1].command_status != b"COMMIT":
         raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+
+
+def may_be_applied(
+    run: Run, definition: port.Statement, failure: port.StatementFailed, results: Sequence[PGresult]
+) -> bool:
+    """Return whether a definition without a block may have been applied although it failed. `results` are its answer
+    and, behind that, the failure of its commit."""
+    if failure.sqlstate not in (CANCELLED, AMBIGUOUS) and not is_node_failure(failure):
+        return False
+    return len(results) != 1 or not run.was_cancelled(failure) or not undoes_cancelled(definition)
 
 
 def explain_commit(failure: port.StatementFailed) -> port.EngineFailure:

@@ -6,10 +6,10 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import ROLLBACK
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, READ_ONLY, is_node_failure, refine
+from tuplegate.engine.cockroach.failures import READ_ONLY, is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
-from tuplegate.engine.cockroach.query.committing import commit
+from tuplegate.engine.cockroach.query.committing import commit, may_be_applied
 from tuplegate.engine.cockroach.query.described import check_described, check_first, make_commands
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, NodeLost, Run
@@ -31,6 +31,8 @@ class Execution(Run):
         self.describe = False
         self.exec_us = 0
         self._kind = rules.find_kind(statement)
+        self._answers: list[PGresult] | None = None
+        """What the engine answered; None until the statement is sent."""
 
     @property
     def statements(self) -> list[port.Statement]:
@@ -43,6 +45,7 @@ class Execution(Run):
     async def run(self) -> port.Result:
         """Make one attempt, and give the connection back in every case."""
         started = perf_counter_ns()
+        self._answers = None
         member, pool, statement = self.member, self.pool, self.statement
         leftovers = rules.find_leftovers(statement, pool.state.changing)
         try:
@@ -91,8 +94,8 @@ class Execution(Run):
 
     def _explain(self, failure: port.StatementFailed) -> port.EngineFailure:
         """Return the failure; where it does not say whether the statement was applied, an unknown outcome."""
-        definite = self._kind is not rules.Kind.DEFINES or not self.target.may_write
-        if not definite and (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_node_failure(failure)):
+        is_applying = self._kind is rules.Kind.DEFINES and self.target.may_write and self._answers is not None
+        if is_applying and may_be_applied(self, self.statement, failure, self._answers or ()):
             return port.OutcomeUnknown(UNKNOWN)
         if self.was_cancelled(failure):
             return self.explain_cancel(failure)
@@ -139,7 +142,8 @@ class Execution(Run):
         commands = [*first, *make_commands(self.statement, values, rows_at_once, types, asks=asks)]
         answer = self.member.send(commands, rows.take)
         self.member.flush()
-        results = await answer
+        self._answers = []
+        results = self._answers = await answer
         check_described(commands, results)
         check(results)
         return rows, results

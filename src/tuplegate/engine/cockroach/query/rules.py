@@ -2,7 +2,8 @@
 
 A statement that writes runs inside of a block: only there a cancel or a time limit is definite. A statement on its own
 may have been applied although this engine says that it was cancelled. What changes definitions cannot always be in a
-block, so it runs as it is, and what becomes of it when it is cancelled is unknown.
+block, so it runs as it is. Its commit comes behind its answer: so a definition that is answered with a cancel is undone
+(`undoes_cancelled`). What becomes of the rest when it is cancelled is unknown.
 """
 
 import re
@@ -11,7 +12,7 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.pool import DatabaseState
-from tuplegate.engine.cockroach.texts import find_names, fold
+from tuplegate.engine.cockroach.texts import find_names, fold, list_words
 from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.connection import CHUNK_ROWS
 from tuplegate.engine.libpq.leftovers import Leftovers
@@ -21,6 +22,12 @@ READERS: Final = frozenset({"select", "values", "table", "show", "explain"})
 WRITERS: Final = frozenset({"insert", "update", "delete", "upsert", "with"})
 _WRITES: Final = re.compile(r"\b(?:insert|update|delete|upsert|into|nextval|setval|analyze|analyse)\b")
 _KEEP_TYPES: Final = READERS | WRITERS | {""}
+
+_DEFINERS: Final = frozenset({"create", "alter", "drop"})
+_DEFINED: Final = frozenset({"table", "index", "view", "sequence", "schema", "type"})
+_MODIFIERS: Final = frozenset(
+    {"temp", "temporary", "local", "global", "unlogged", "unique", "inverted", "materialized"}
+)
 
 _MOVES_SEQUENCES: Final = frozenset({"nextval", "setval", "insert", "update", "upsert", "delete", "into"})
 _PLAIN: Final = frozenset({"select", "insert", "update", "delete", "upsert", "values", "table"})
@@ -60,6 +67,19 @@ def chunk_rows(statement: port.Statement, bounds: port.Bounds) -> int:
     if find_kind(statement) is Kind.WRITES:
         return 1
     return CHUNK_ROWS if bounds.rows_max is None else min(CHUNK_ROWS, bounds.rows_max + 1)
+
+
+def undoes_cancelled(statement: port.Statement) -> bool:
+    """Return whether nothing of the statement is applied where the engine answers it with a cancel.
+
+    The engine commits a statement without a block when it has answered it (at the Sync), and no cancel reaches that.
+    Not so what commits while it runs, as EXECUTE and CALL may, or works outside of its transaction, as CREATE
+    STATISTICS does.
+    """
+    if statement.keyword not in _DEFINERS:
+        return False
+    words = [word for word in list_words(statement.sql)[1:] if word not in _MODIFIERS]
+    return bool(words) and words[0] in _DEFINED
 
 
 def changes_types(statement: port.Statement) -> bool:

@@ -1,11 +1,12 @@
 """Runs one statement for the port's `stream`: rows leave as the engine makes them, memory stays constant.
 
 A reader that is too slow stops the connection from being read, and so the engine. Its time is not counted as the
-engine's.
+engine's. The time limit is looked at before each portion of rows leaves: a cancel that comes to the engine between the
+statements of a stream, or behind its last row, ends nothing.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter_ns
 from typing import Final
@@ -13,11 +14,11 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
+from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.narrow_numbers import check_numbers
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
-from tuplegate.engine.cockroach.query.committing import commit
+from tuplegate.engine.cockroach.query.committing import commit, may_be_applied
 from tuplegate.engine.cockroach.query.described import check_described, make_commands
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, Run, Why
@@ -54,6 +55,12 @@ class StreamRun(Run):
     def is_indefinite(self) -> bool:
         """Return whether it may have been applied although it was cancelled, or its connection lost."""
         return self.kind is rules.Kind.DEFINES and self.target.may_write and not self.is_inside
+
+    def check_ended(self) -> None:
+        """Raise where it was ended, or its time is over: an answer may come before the timer is looked at."""
+        if self.ended is None and self.elapsed_us >= self.bounds.timeout_ms * 1000:
+            self.end(Why.TIME)
+        super().check_ended()
 
     def __enter__(self) -> None:
         self._started = perf_counter_ns()
@@ -94,23 +101,25 @@ async def prepare_stream(run: StreamRun) -> "Stream":
             refuse_copy(statement)
             params, described = await _describe(run)
             encoder = await find_encoder(encoders, member, described, statement.shape)
+        run.check_ended()
     except ConnectionLost as exc:
-        raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
+        raise run.explain_harmless_loss() from exc
     except port.StatementFailed as exc:
-        raise _explain(run, exc, is_indefinite=False) from exc
+        raise _explain(run, exc) from exc
     return Stream(run, params, encoder)
 
 
-def _explain(run: StreamRun, exc: port.StatementFailed, *, is_indefinite: bool) -> port.EngineFailure:
-    """Return what is to be raised; `is_indefinite` where the statement may have been applied."""
+def _explain(
+    run: StreamRun, exc: port.StatementFailed, answers: Sequence[PGresult] | None = None
+) -> port.EngineFailure:
+    """Return what is to be raised. `answers` are those to the statement; None where it was not sent."""
     failure = refine(exc, run.statement.sql)
     failure.exec_us = run.elapsed_us
-    is_unreached = is_node_failure(failure) and not run.was_cancelled(failure)
-    if (failure.sqlstate in (CANCELLED, AMBIGUOUS) or is_unreached) and is_indefinite:
+    if answers is not None and run.is_indefinite and may_be_applied(run, run.statement, failure, answers):
         return port.OutcomeUnknown(UNKNOWN)
-    if is_unreached:
-        return port.EngineUnavailable(UNREACHED)
-    return run.explain_cancel(failure) if run.was_cancelled(failure) else failure
+    if run.was_cancelled(failure):
+        return run.explain_cancel(failure)
+    return port.EngineUnavailable(UNREACHED) if is_node_failure(failure) else failure
 
 
 async def _describe(run: StreamRun) -> tuple[list[bytes | None] | None, PGresult]:
@@ -164,7 +173,8 @@ class Stream(StreamedRows):
         except CopyStarted as exc:
             raise port.CopyRefused from exc
         except port.StatementFailed as exc:
-            raise _explain(run, exc, is_indefinite=run.is_indefinite) from exc
+            self.leave()
+            raise _explain(run, exc, self._arriving.results) from exc
         self.finished = True
 
     async def _blocks(self) -> AsyncIterator[bytes]:
@@ -174,6 +184,8 @@ class Stream(StreamedRows):
         commands = [rules.BEGIN_WRITING] if run.in_block else []
         commands += make_commands(run.statement, self._params, rows_at_once, types, asks=not run.is_indefinite)
         async for chunks in self._arriving.read(commands, run):
+            if not run.is_indefinite:
+                run.check_ended()
             if block := b"".join([await self._writer.write(chunk) for chunk in chunks]):
                 yield block
         check_described(commands, self._arriving.results)
