@@ -27,7 +27,7 @@ _READERS_ROWS_BYTES_MAX: Final = 4 * 2**20
 _ANSWERS_BYTES_MAX: Final = {port.Access.WRITE: 64 * 2**20, port.Access.READ: 8 * 2**20}
 """The space for recorded answers of one database: beyond the first bounds they are kept without rows, beyond these not
 at all. All that readers can fill leaves writers half of the space for rows."""
-_PAUSES_S: Final = (0.01, 0.05, 0.2, 0.5, 1.0, 1.0)
+_PAUSES_S: Final = [0.01, 0.05, 0.2, 0.5, 1.0, 1.0]  # mypyc loses a tuple of numbers
 """Between looks at what is undecided. Another worker commits what is prepared within two seconds."""
 _REPLAYED: Final = (("idempotency-replayed", "true"),)
 
