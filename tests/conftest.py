@@ -18,7 +18,7 @@ from tests.directories import SHARED, VARIABLE, choose_place, new_directory
 from tests.needs import Abilities
 from tests.service import ENGINE, FORKED, Service, Sql, make_key, running_service
 
-pytest_plugins = ["tests.servers", "tests.tenants"]
+pytest_plugins = ["tests.cells", "tests.servers", "tests.tenants"]
 
 # Every service that a test starts takes free ports, also where the test names only one.
 os.environ.update(TUPLEGATE_DATA_PORT="0", TUPLEGATE_ALIAS_PORT="0", TUPLEGATE_CONTROL_PORT="0")

@@ -1,0 +1,162 @@
+"""Paths of cells, the account that each cell has, and safe ways to open the files in a cell.
+
+Contract: the service owns `cells` and `prepared`, so the names in them are its own. A cell's account owns everything
+below `cells/<id>`. The cell can put any file there, so this module opens it through the descriptor of its directory,
+follows no link, and refuses a file that has another name elsewhere.
+
+Under root each cell has a user id of its own; the owner of the cell's directory is the only record of it. Otherwise
+all cells run as the user that the service runs as. This module starts no process and writes no data.
+"""
+
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from tuplegate.engine.bundled.data_directory import (
+    SOCKET_NAME,
+    SOCKET_PATH_BYTES_MAX,
+    UNUSABLE_IN_PATH,
+    Account,
+)
+
+FIRST_UID = 1_900_000_000
+"""User ids from here up belong to cells: above those that systems and their containers give to anybody else."""
+
+DATA = "data"
+RUN = "run"
+LOCK = "server.lock"
+LOG = "server.log"
+
+_ID = re.compile(r"[a-z0-9_]{1,40}", re.ASCII)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class CellError(Exception):
+    """A cell cannot be made, removed or run. The message names the cell's directory and the reason."""
+
+
+@dataclass(frozen=True)
+class CellsDirectory:
+    """The part of the service's data directory that holds the cells."""
+
+    path: Path
+
+    @property
+    def cells(self) -> Path:
+        return self.path / "cells"
+
+    @property
+    def prepared(self) -> Path:
+        return self.path / "prepared"
+
+    def make(self) -> None:
+        """Make both directories if they are missing. Cells' accounts may pass through them but not list them."""
+        for place in (self.cells, self.prepared):
+            place.mkdir(mode=0o711, exist_ok=True)
+            with open_directory(place) as fd:
+                if os.fstat(fd).st_uid != os.geteuid():
+                    raise CellError(f"{place} belongs to another user: give it to the user who runs the service")
+                os.fchmod(fd, 0o711)
+
+    def locate(self, cell_id: str) -> Path:
+        """Return the path of a cell that may or may not exist. Raises CellError for an id that is no id."""
+        if _ID.fullmatch(cell_id) is None:
+            raise CellError(f"{cell_id!r} is no id of a cell: it has 1 to 40 of the characters a-z, 0-9 and _")
+        path = self.cells / cell_id
+        length = len(os.fsencode(path / RUN / SOCKET_NAME))
+        if length > SOCKET_PATH_BYTES_MAX or UNUSABLE_IN_PATH.search(str(path)):
+            raise CellError(f"{path} cannot hold a socket: choose a shorter --data-dir of ordinary characters")
+        return path
+
+    def list_cells(self) -> list[str]:
+        """Return the ids of all complete cells. Unfinished ones have names that are no ids."""
+        return sorted(name for name in os.listdir(self.cells) if _ID.fullmatch(name))
+
+
+def find_free_account(cells: int) -> Account:
+    """Return an account that no cell has. The caller holds a lock on the directory until the account owns an entry."""
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid(), switch=False)
+    with os.scandir(cells) as entries:
+        taken = {entry.stat(follow_symlinks=False).st_uid for entry in entries}
+    uid = next(uid for uid in count(FIRST_UID) if uid not in taken)
+    return Account(uid, uid, switch=True)
+
+
+def find_account(cell: int) -> Account:
+    """Return the account of a cell from the owner of its directory, never root."""
+    status = os.fstat(cell)
+    switch = os.geteuid() == 0
+    if status.st_uid < FIRST_UID if switch else status.st_uid != os.geteuid():
+        raise CellError(f"the cell's directory belongs to user {status.st_uid}, who is no cell's account")
+    return Account(status.st_uid, status.st_gid, switch)
+
+
+@contextmanager
+def open_directory(name: Path | str, parent: int | None = None) -> Iterator[int]:
+    """Open a directory, but not through a symbolic link at its own name, and close it afterwards."""
+    fd = os.open(name, _DIRECTORY, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_file(name: str, flags: int, parent: int) -> int:
+    """Open a regular file that has this one name. Raises CellError for any other kind of file."""
+    fd = os.open(name, flags | _FILE, 0o600, dir_fd=parent)
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return fd
+    os.close(fd)
+    raise CellError(f"{name} is not an ordinary file with one name")
+
+
+def make_file(name: str, flags: int, parent: int, account: Account) -> int:
+    """Open a regular file of the account's, and make it if it is missing."""
+    fd = open_file(name, flags | os.O_CREAT, parent)
+    give_to(fd, account)
+    return fd
+
+
+def make_directory(name: str, parent: int, account: Account) -> None:
+    """Make a directory that belongs to the account alone."""
+    os.mkdir(name, 0o700, dir_fd=parent)
+    with open_directory(name, parent) as fd:
+        give_to(fd, account)
+
+
+def give_to(fd: int, account: Account) -> None:
+    """Make the account the owner of an open file, where accounts differ at all."""
+    if account.switch:
+        os.fchown(fd, account.uid, account.gid)
+
+
+def read_file(name: str, parent: int, bytes_max: int) -> bytes:
+    """Return the beginning of a regular file, `bytes_max` bytes at most."""
+    fd = open_file(name, os.O_RDONLY, parent)
+    try:
+        return os.pread(fd, bytes_max, 0)
+    finally:
+        os.close(fd)
+
+
+def lock_server(cell: int, account: Account) -> int | None:
+    """Return a descriptor that holds the lock of the cell's server, or None if a process of the cell holds it.
+
+    The lock belongs to the descriptor and to all copies that processes inherit, so it lasts as long as any of them.
+    """
+    fd = make_file(LOCK, os.O_RDWR, cell, account)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd

@@ -1,0 +1,201 @@
+"""Makes, copies and removes the directories of cells.
+
+Contract: a cell is complete or it does not exist. Each directory is made under a name that is no id, written to the
+disk, and then renamed; it is removed the other way round. So a kill at any moment leaves nothing but directories that
+`remove_leftovers` removes. Every function here blocks, some for seconds: the supervisor calls none of them while it
+watches. Processes may make different cells at the same time.
+
+Copies hold regular files and directories only. A tenant can put anything into a cell, and root copies it.
+"""
+
+import fcntl
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuplegate.engine.bundled.binaries import Binaries, run_program
+from tuplegate.engine.bundled.data_directory import Account, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.server import SUPERUSER
+from tuplegate.engine.cells.layout import (
+    DATA,
+    RUN,
+    CellError,
+    CellsDirectory,
+    find_account,
+    find_free_account,
+    give_to,
+    lock_server,
+    make_directory,
+    open_directory,
+)
+from tuplegate.engine.cells.trees import CopyMethod, TreeCopy, remove_tree, sync_file_system
+
+PREPARED_FORM = 1
+"""Counts the changes of what `make_prepared` makes; a new number makes the prepared directory anew."""
+
+_MAKING = "making-"
+_REMOVING = "removing-"
+_PASSWORD = "password"  # noqa: S105 — the name of a file
+_PASSWORD_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A data directory that new cells are copied from, and the password of its superuser."""
+
+    data: Path
+    password: str
+
+
+def make_prepared(directory: CellsDirectory, programs: Binaries, account: Account) -> Prepared:
+    """Return the prepared directory for these programs. The first call runs initdb, which takes seconds.
+
+    initdb runs as the account, which must have a name on this machine: initdb insists on it, and cells have none.
+    """
+    place = directory.prepared / f"{programs.version}-{PREPARED_FORM}"
+    with _errors_name(place):
+        if not place.exists():
+            with _making(place) as making:
+                _initialize(making, programs, account)
+        return Prepared(place / DATA, (place / _PASSWORD).read_text("ascii"))
+
+
+def _initialize(making: Path, programs: Binaries, account: Account) -> None:
+    """Run initdb in a directory that its account may enter only meanwhile."""
+    with open_directory(making) as fd:
+        _check_reach(making, account)
+        os.fchmod(fd, 0o711)
+        make_directory(DATA, fd, account)
+        password = os.open(_PASSWORD, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=fd)
+        try:
+            os.write(password, secrets.token_urlsafe(_PASSWORD_BYTES).encode())
+            give_to(password, account)
+            run_program(_command_initdb(making, programs), DataDirectory(making), account)
+            os.fchown(password, os.geteuid(), os.getegid())
+        finally:
+            os.close(password)
+        os.fchmod(fd, 0o700)
+        sync_file_system(fd)
+
+
+def _command_initdb(making: Path, programs: Binaries) -> list[str]:
+    builtin = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    return [
+        *(str(programs.path / "initdb"), "-D", str(making / DATA), "-U", SUPERUSER, "--encoding=UTF8"),
+        *(builtin if programs.major >= 17 else ["--locale=C.UTF-8"]),
+        *("--auth-local=scram-sha-256", "--auth-host=reject", f"--pwfile={making / _PASSWORD}"),
+        *("--no-instructions", "--no-sync"),
+    ]
+
+
+def make_cell(directory: CellsDirectory, prepared: Prepared, cell_id: str) -> CopyMethod:
+    """Make a cell from the prepared directory. Raises CellError if the cell exists."""
+    target = directory.locate(cell_id)
+    with _errors_name(target), open_directory(prepared.data) as source:
+        return _copy_data(directory, source, target)
+
+
+def copy_cell(directory: CellsDirectory, source_id: str, cell_id: str) -> CopyMethod:
+    """Make a cell with the data of another one, whose server must not run and cannot be started meanwhile."""
+    target = directory.locate(cell_id)
+    with (
+        _errors_name(target),
+        _stopped(directory.locate(source_id)) as cell,
+        open_directory(DATA, cell) as source,
+    ):
+        return _copy_data(directory, source, target)
+
+
+def remove_cell(directory: CellsDirectory, cell_id: str) -> None:
+    """Remove a cell whose server does not run."""
+    path = directory.locate(cell_id)
+    with _errors_name(path):
+        removing = directory.cells / f"{_REMOVING}{secrets.token_hex(8)}"
+        with _stopped(path):
+            path.rename(removing)
+        _sync_directory(directory.cells)
+        remove_tree(removing)
+
+
+def remove_leftovers(directory: CellsDirectory) -> list[str]:
+    """Remove all unfinished directories; call it while nobody makes or removes a cell. Return the failures."""
+    failures = []
+    for place in (directory.cells, directory.prepared):
+        for name in os.listdir(place):
+            if name.startswith((_MAKING, _REMOVING)):
+                try:
+                    remove_tree(place / name)
+                except OSError as exc:
+                    failures.append(f"{place / name} cannot be removed: {exc}")
+    return failures
+
+
+def _copy_data(directory: CellsDirectory, source: int, target: Path) -> CopyMethod:
+    with _making(target) as making, open_directory(making) as cell:
+        account = _claim_account(directory, cell)
+        _check_reach(making, account)
+        make_directory(RUN, cell, account)
+        make_directory(DATA, cell, account)
+        with open_directory(DATA, cell) as data:
+            method = TreeCopy(account).copy(source, data, skipped=("postmaster.pid",))
+        sync_file_system(cell)
+        return method
+
+
+def _claim_account(directory: CellsDirectory, cell: int) -> Account:
+    """Give the directory of a new cell to an account that no other cell has, also none that is made right now."""
+    with open_directory(directory.cells) as cells:
+        fcntl.flock(cells, fcntl.LOCK_EX)
+        account = find_free_account(cells)
+        give_to(cell, account)
+    return account
+
+
+@contextmanager
+def _making(target: Path) -> Iterator[Path]:
+    """Make a directory beside the target, and rename it at the end of the block; remove it if the block fails."""
+    if target.exists():
+        raise CellError("it exists already")
+    making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=target.parent))
+    try:
+        yield making
+        making.rename(target)
+    except BaseException:
+        remove_tree(making)
+        raise
+    _sync_directory(target.parent)
+
+
+@contextmanager
+def _stopped(path: Path) -> Iterator[int]:
+    """Open a cell, and hold the lock of its server so that none runs or starts."""
+    with open_directory(path) as cell:
+        lock = lock_server(cell, find_account(cell))
+        if lock is None:
+            raise CellError("its server runs, or processes of it do: stop them first")
+        try:
+            yield cell
+        finally:
+            os.close(lock)
+
+
+@contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, CellError, BundledEngineError) as exc:
+        raise CellError(f"{path}: {exc}") from exc
+
+
+def _check_reach(path: Path, account: Account) -> None:
+    if blocking := account.blocked_by(path):
+        raise CellError(f"user {account.uid}, whom the cell runs as, may not enter {blocking}: let all users enter it")
+
+
+def _sync_directory(path: Path) -> None:
+    with open_directory(path) as fd:
+        os.fsync(fd)

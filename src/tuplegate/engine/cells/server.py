@@ -1,0 +1,271 @@
+"""One PostgreSQL server of a cell: start it, look at it, stop it, all without waiting.
+
+Contract: one CellServer runs one server at a time. No method blocks for longer than it takes to start a process; the
+caller looks at the server again and again, with the current time. The server's processes hold a lock on the cell's
+`server.lock`, so no second server starts on the same data, not even after the supervisor was killed.
+
+Nothing in the cell's directory is believed further than it harms: the cell may write all of it. A false "ready", for
+one, leads workers to a server of the cell's own that does not answer.
+"""
+
+import os
+import signal
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from tuplegate.engine.bundled.binaries import Binaries
+from tuplegate.engine.bundled.data_directory import SOCKET_NAME, Account
+from tuplegate.engine.bundled.server import BundledSettings, make_server_settings
+from tuplegate.engine.cells._spawn import Sandbox, StartOptions, start
+from tuplegate.engine.cells.layout import (
+    DATA,
+    LOG,
+    RUN,
+    CellError,
+    find_account,
+    lock_server,
+    make_file,
+    open_directory,
+    read_file,
+)
+
+LOG_BYTES_MAX = 2**20
+LOG_TAIL_BYTES = 2000
+HELD_S_MAX = 30.0
+"""Processes of an earlier server end when they find it gone, at the latest after their statement."""
+START_S_MAX = 900.0
+"""A server that crashed replays its log before it is ready."""
+STOP_S_MAX = 10.0
+"""For statements to end; then the server ends its processes as in a crash."""
+STOP_AT_ONCE_S_MAX = 6.0
+"""PostgreSQL gives its processes 5 s before it kills them."""
+
+_PID_FILE = "postmaster.pid"
+_PID_FILE_BYTES_MAX = 1024
+_STATUS_LINE = 7
+_READY = b"ready"
+
+
+class ServerState(Enum):
+    """The state of a cell's server, as its CellServer sees it."""
+
+    DOWN = "down"
+    HELD = "held"
+    """Processes of an earlier server of the cell still run, so no other can be started."""
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """The state of a server. One that has ended has an exit status, and the last lines of its log."""
+
+    state: ServerState
+    status: int = 0
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CellSettings:
+    """The operator's choices for the servers of all cells."""
+
+    max_connections: int = 20
+    max_prepared_transactions: int = 100
+    process_memory_mb: int = 512
+    mapped_mb: int | None = None
+    file_mb: int | None = None
+    temp_mb: int = 2048
+    own_namespaces: bool = True
+    extensions: Path | None = None
+    programs: tuple[Path, ...] = ()
+    """Directories that the server's programs and libraries are in."""
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def make_cell_settings(settings: CellSettings, major: int) -> dict[str, str]:
+    """Return the settings of a cell's server, for its command line, where its superuser cannot override them."""
+    bundled = BundledSettings(
+        Path(),
+        max_connections=settings.max_connections,
+        shared_buffers_mb=16,
+        process_memory_mb=settings.process_memory_mb,
+        temp_mb=settings.temp_mb,
+    )
+    small = {
+        "dynamic_shared_memory_type": "mmap",  # other types share a directory, or numbers, with other cells
+        "huge_pages": "off",
+        "max_prepared_transactions": str(settings.max_prepared_transactions),
+        # These tables are sized for many databases in the bundled server; a cell has one.
+        "max_locks_per_transaction": "64",
+        "max_pred_locks_per_transaction": "64",
+    }
+    values = make_server_settings(bundled, major, settings.extensions) | small
+    if reserved := sorted(values.keys() & settings.extra.keys()):
+        raise CellError(f"the service sets {', '.join(reserved)} of cells itself: remove it from their settings")
+    return values | dict(settings.extra)
+
+
+class CellServer:
+    """The server of one cell. It keeps the process id, the log and the time that the current step may last until."""
+
+    def __init__(self, cell: Path, programs: Binaries, settings: CellSettings) -> None:
+        self._cell = cell
+        self._programs = programs
+        self._settings = settings
+        self._state = ServerState.DOWN
+        self._pid = 0
+        self._log = -1
+        self._step_ends_at = 0.0
+        self._held_since: float | None = None
+        self._stop_signals: list[tuple[signal.Signals, float]] = []
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server, which is a child of ours; 0 while none runs."""
+        return self._pid
+
+    @property
+    def socket_directory(self) -> Path:
+        return self._cell / RUN
+
+    def start(self, now: float) -> ServerState:
+        """Start the server and return STARTING, or return HELD; then the caller tries again at its next look.
+
+        Raises CellError if the server cannot be started, or has been held for too long.
+        """
+        if self._pid:
+            raise CellError(f"{self._cell}: its server runs already")
+        try:
+            with open_directory(self._cell) as cell:
+                account = find_account(cell)
+                lock = lock_server(cell, account)
+                if lock is None:
+                    return self._note_held(now)
+                try:
+                    _clear_stale_files(cell)
+                    self._spawn(cell, account, lock)
+                finally:
+                    os.close(lock)
+        except (OSError, CellError) as exc:
+            self._forget()
+            raise CellError(f"{self._cell}: its server cannot be started: {exc}") from exc
+        self._held_since = None
+        self._state = ServerState.STARTING
+        self._step_ends_at = now + START_S_MAX
+        return self._state
+
+    def look(self, now: float) -> ServerReport:
+        """Return the server's state. Keep its log within the bound, and end a step that takes too long."""
+        if not self._pid:
+            return ServerReport(self._state)
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if pid:
+            report = ServerReport(ServerState.ENDED, os.waitstatus_to_exitcode(status), self._read_log_tail())
+            self._forget()
+            return report
+        self._bound_log()
+        if self._state is ServerState.STARTING and self._is_ready():
+            self._state = ServerState.READY
+        elif self._state is not ServerState.READY and now >= self._step_ends_at:
+            self.stop(now)
+        return ServerReport(self._state)
+
+    def stop(self, now: float) -> None:
+        """Tell the server to stop. If it does not, `look` tells it so ever more firmly, and kills it in the end."""
+        if not self._pid:
+            self._state = ServerState.DOWN
+            return
+        if self._state is not ServerState.STOPPING:
+            self._state = ServerState.STOPPING
+            self._stop_signals = [(signal.SIGQUIT, STOP_AT_ONCE_S_MAX), (signal.SIGINT, STOP_S_MAX)]
+        elif now < self._step_ends_at:
+            return
+        number, bound_s = self._stop_signals.pop() if self._stop_signals else (signal.SIGKILL, 1.0)
+        self._step_ends_at = now + bound_s
+        os.kill(self._pid, number)
+
+    def kill(self) -> None:
+        """Kill the server at once; `look` says when it has ended. Its data are as after a crash."""
+        if self._pid:
+            self._state = ServerState.STOPPING
+            self._stop_signals.clear()
+            os.kill(self._pid, signal.SIGKILL)
+
+    def _spawn(self, cell: int, account: Account, lock: int) -> None:
+        data, run = self._cell / DATA, self._cell / RUN
+        self._log = make_file(LOG, os.O_RDWR | os.O_APPEND, cell, account)
+        self._bound_log()
+        command = [str(self._programs.path / "postgres"), "-D", str(data), "-k", str(run), "-p", "5432"]
+        for name, value in make_cell_settings(self._settings, self._programs.major).items():
+            command += ["-c", f"{name}={value}"]
+        extensions = () if self._settings.extensions is None else (self._settings.extensions,)
+        sandbox = Sandbox((data,), (run,), self._settings.programs, extensions)
+        options = StartOptions(
+            account,
+            data,
+            self._log,
+            (lock,),
+            process_bytes_max=_to_bytes(self._settings.process_memory_mb),
+            mapped_bytes_max=_to_bytes(self._settings.mapped_mb),
+            file_bytes_max=_to_bytes(self._settings.file_mb),
+            own_namespaces=self._settings.own_namespaces,
+        )
+        self._pid = start(command, sandbox, options)
+
+    def _note_held(self, now: float) -> ServerState:
+        if self._held_since is None:
+            self._held_since = now
+        if now - self._held_since >= HELD_S_MAX:
+            raise CellError("processes of an earlier server do not end")
+        self._state = ServerState.HELD
+        return self._state
+
+    def _forget(self) -> None:
+        if self._log >= 0:
+            os.close(self._log)
+        self._pid, self._log, self._state = 0, -1, ServerState.DOWN
+        self._held_since = None
+
+    def _is_ready(self) -> bool:
+        """Return whether the server says that it takes connections, by its pid file and its socket.
+
+        A connection would say it more surely, but a hostile cell can accept one and never answer, and the supervisor
+        has one thread for all cells. A cell that lies here keeps nobody waiting but its own users.
+        """
+        with suppress(OSError, CellError), open_directory(self._cell) as cell:
+            with open_directory(DATA, cell) as data:
+                lines = read_file(_PID_FILE, data, _PID_FILE_BYTES_MAX).split(b"\n")
+            with open_directory(RUN, cell) as run:
+                socket = os.stat(SOCKET_NAME, dir_fd=run, follow_symlinks=False)
+            return len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == _READY and stat.S_ISSOCK(socket.st_mode)
+        return False
+
+    def _bound_log(self) -> None:
+        """Empty the log beyond its bound. The server appends, so it goes on at the new end and leaves no hole."""
+        if os.fstat(self._log).st_size > LOG_BYTES_MAX:
+            os.ftruncate(self._log, 0)
+
+    def _read_log_tail(self) -> str:
+        size = os.fstat(self._log).st_size
+        tail = os.pread(self._log, LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
+        return tail.decode("utf-8", "replace").strip()
+
+
+def _clear_stale_files(cell: int) -> None:
+    """Remove what an earlier server left. Nobody else holds the lock, so the process ids in them are of strangers."""
+    with open_directory(DATA, cell) as data, suppress(FileNotFoundError):
+        os.unlink(_PID_FILE, dir_fd=data)
+    with open_directory(RUN, cell) as run:
+        for name in (SOCKET_NAME, f"{SOCKET_NAME}.lock"):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=run)
+
+
+def _to_bytes(megabytes: int | None) -> int | None:
+    return None if megabytes is None else megabytes * 2**20
