@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.cells import Cells, await_state, await_value, stop
-from tests.servers import needs_linux, needs_root
+from tests.servers import alive, needs_linux, needs_root
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME
 from tuplegate.engine.cells import server as servers
 from tuplegate.engine.cells.layout import CellError
@@ -27,6 +27,14 @@ pytestmark = needs_linux
 @pytest.fixture
 def cell(cells: Cells) -> Path:
     return cells.make()
+
+
+@pytest.fixture
+def stranger(cells: Cells, cell: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of the service's own user that has nothing to do with the cell."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
 
 
 def own(path: Path, cell: Path) -> None:
@@ -98,6 +106,22 @@ def test_a_process_of_a_killed_server_holds_the_lock(cells: Cells, cell: Path) -
     await_state(server, ServerState.READY)
 
 
+def test_a_process_that_does_not_end_is_killed(cells: Cells, cell: Path, stranger: subprocess.Popen[bytes]) -> None:
+    """A backend that takes no notice of its server's end is killed after a moment; processes of others are not."""
+    server = cells.start(settings=CellSettings(own_namespaces=False))
+    with cells.connect() as connection:
+        os.kill(connection.info.backend_pid, signal.SIGSTOP)
+        server.kill()
+        await_state(server, ServerState.ENDED)
+        held_since = time.monotonic()
+        assert server.start(held_since) is ServerState.HELD
+        assert server.start(held_since + servers.HELD_KINDLY_S - 0.1) is ServerState.HELD
+        assert alive(connection.info.backend_pid)
+        held_s = servers.HELD_KINDLY_S
+        await_value(lambda: server.start(held_since + held_s) is ServerState.STARTING or None)
+        assert stranger.poll() is None
+
+
 SUPERVISOR = """
 import sys, time
 from pathlib import Path
@@ -131,18 +155,20 @@ def test_a_server_ends_with_its_supervisor(cells: Cells, cell: Path) -> None:
 def test_stale_files_do_not_stop_a_start(cells: Cells, cell: Path) -> None:
     """Pid files that name a process of the cell's user do not keep the server from starting."""
     options = {"user": cell.stat().st_uid, "group": cell.stat().st_gid} if os.geteuid() == 0 else {}
-    with subprocess.Popen(["sleep", "600"], **options) as stranger:  # type: ignore[call-overload]
-        for path in (cell / "data/postmaster.pid", cell / "run" / f"{SOCKET_NAME}.lock"):
-            path.write_text(f"{stranger.pid}\n{cell / 'data'}\n0\n5432\n{cell / 'run'}\n\n0 0\nready   \n")
-            own(path, cell)
-        with socket.socket(socket.AF_UNIX) as stale:
-            stale.bind(str(cell / "run" / SOCKET_NAME))
-        server = cells.server()
-        server.start(time.monotonic())
-        assert server.look(time.monotonic()).state is ServerState.STARTING, "what is stale says ready"
-        await_state(server, ServerState.READY)
-        assert stranger.poll() is None
-        stranger.kill()
+    with subprocess.Popen(["sleep", "600"], **options) as living:  # type: ignore[call-overload]
+        try:
+            for path in (cell / "data/postmaster.pid", cell / "run" / f"{SOCKET_NAME}.lock"):
+                path.write_text(f"{living.pid}\n{cell / 'data'}\n0\n5432\n{cell / 'run'}\n\n0 0\nready   \n")
+                own(path, cell)
+            with socket.socket(socket.AF_UNIX) as stale:
+                stale.bind(str(cell / "run" / SOCKET_NAME))
+            server = cells.server()
+            server.start(time.monotonic())
+            assert server.look(time.monotonic()).state is ServerState.STARTING, "what is stale says ready"
+            await_state(server, ServerState.READY)
+            assert living.poll() is None
+        finally:
+            living.kill()
 
 
 def test_a_start_that_fails_says_why(cells: Cells, cell: Path) -> None:

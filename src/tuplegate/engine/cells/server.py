@@ -36,7 +36,8 @@ from tuplegate.engine.cells.layout import (
 LOG_BYTES_MAX = 2**20
 LOG_TAIL_BYTES = 2000
 HELD_S_MAX = 30.0
-"""Processes of an earlier server end when they find it gone, at the latest after their statement."""
+HELD_KINDLY_S = 1.0
+"""Processes of an earlier server that find it gone end by themselves. Busy ones do not look, and are killed then."""
 START_S_MAX = 900.0
 """A server that crashed replays its log before it is ready."""
 STOP_S_MAX = 10.0
@@ -146,7 +147,7 @@ class CellServer:
                 account = find_account(cell)
                 lock = lock_server(cell, account)
                 if lock is None:
-                    return self._note_held(now)
+                    return self._note_held(account, now)
                 try:
                     _clear_stale_files(cell)
                     self._spawn(cell, account, lock)
@@ -218,11 +219,14 @@ class CellServer:
         )
         self._pid = start(command, sandbox, options)
 
-    def _note_held(self, now: float) -> ServerState:
+    def _note_held(self, account: Account, now: float) -> ServerState:
         if self._held_since is None:
             self._held_since = now
-        if now - self._held_since >= HELD_S_MAX:
+        held_s = now - self._held_since
+        if held_s >= HELD_S_MAX:
             raise CellError("processes of an earlier server do not end")
+        if held_s >= HELD_KINDLY_S:
+            _kill_processes(account, self._cell / DATA)
         self._state = ServerState.HELD
         return self._state
 
@@ -265,6 +269,23 @@ def _clear_stale_files(cell: int) -> None:
         for name in (SOCKET_NAME, f"{SOCKET_NAME}.lock"):
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=run)
+
+
+def _kill_processes(account: Account, data: Path) -> None:
+    """Kill all processes of a cell that has no server: those of its account, or of ours that work in its data.
+
+    With namespaces of its own a server takes them along when it ends, so there are none.
+    """
+    for entry in Path("/proc").glob("[1-9]*"):
+        with suppress(OSError):  # It may end at any moment, and only root may look at those of other users.
+            process = os.pidfd_open(int(entry.name))
+            try:
+                # The status names the user also for a process that hides from others by not being dumpable.
+                is_of_account = f"\nUid:\t{account.uid}\t" in (entry / "status").read_text("utf-8", "replace")
+                if is_of_account and (account.switch or os.readlink(entry / "cwd") == str(data)):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+            finally:
+                os.close(process)
 
 
 def _to_bytes(megabytes: int | None) -> int | None:
