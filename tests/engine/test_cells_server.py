@@ -16,6 +16,7 @@ import pytest
 from tests.cells import Cells, await_state, await_value, stop
 from tests.servers import alive, needs_linux, needs_root
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME
+from tuplegate.engine.bundled.sandbox.walls import find_gaps
 from tuplegate.engine.cells import server as servers
 from tuplegate.engine.cells.layout import CellError
 from tuplegate.engine.cells.making import copy_cell
@@ -306,6 +307,29 @@ def test_a_server_gets_nothing_of_ours_but_its_lock(cells: Cells, cell: Path) ->
     server = cells.start("b")
     held = {os.readlink(path) for path in Path(f"/proc/{server.pid}/fd").iterdir()}
     assert {path for path in held if path.endswith("server.lock")} == {str(other / "server.lock")}
+
+
+@pytest.mark.skipif(bool(find_gaps()), reason="the kernel has no whole sandbox")
+@pytest.mark.parametrize("own_namespaces", [True, False])
+def test_the_superuser_of_a_cell_reaches_no_other(cells: Cells, cell: Path, own_namespaces: bool) -> None:
+    """With every right in its own engine a tenant reads and writes nothing of another cell, nor of the service."""
+    other = cells.make("b")
+    cells.start("a", CellSettings(own_namespaces=own_namespaces))
+    (cells.directory.path / "secret").write_text("the service's")
+    with cells.connect() as connection:
+        for statement in (
+            f"select pg_read_file('{other}/data/PG_VERSION')",
+            f"select pg_ls_dir('{other}')",
+            f"select pg_ls_dir('{cells.directory.cells}')",
+            f"select pg_read_file('{cells.directory.path}/secret')",
+            f"select pg_read_file('{cell}/server.log')",
+            f"copy (select 1) to '{other}/data/base/1/1'",
+            f"copy (select 1) to '{cell}/run/../mine'",
+            "copy (select 1) to program 'true'",
+        ):
+            with pytest.raises(psycopg.Error, match=r"Permission denied|could not execute command"):
+                connection.execute(statement.encode())
+        connection.execute(f"copy (select 1) to '{cell}/data/mine'".encode())
 
 
 def test_settings_are_what_the_server_runs_with(cells: Cells, cell: Path) -> None:

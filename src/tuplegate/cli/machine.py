@@ -29,6 +29,8 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
     holder = _find_holder(directory)
     yield _check_directory(directory, holder)
     yield _check_disk(directory)
+    if not settings.engine:
+        yield _check_sandbox()
     if holder is None:
         yield from _check_ports(settings)
         if not settings.engine:
@@ -50,6 +52,15 @@ def _check_disk(directory: Path) -> Finding:
     if usage.free < usage.total * _FREE_SHARE_MIN:
         return Finding("disk", "warning", said, "Make room soon: with too little of it, what takes more is refused.")
     return Finding("disk", "ok", said)
+
+
+def _check_sandbox() -> Finding:
+    """Check that the system can wall off the processes of the engine."""
+    from tuplegate.engine.bundled.sandbox.walls import find_gaps
+
+    if gaps := find_gaps():
+        return Finding("sandbox", "warning", "; ".join(gaps), "Use Linux 6.12 or newer, with Landlock switched on.")
+    return Finding("sandbox", "ok", "the engine reaches its own files and no other process")
 
 
 def _find_holder(directory: Path) -> int | None:

@@ -4,12 +4,16 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import structlog
+
 from tuplegate.engine.bundled.binaries import DumpTool, find_dump_tools
 from tuplegate.engine.bundled.server import BundledEngineError, BundledServer, BundledSettings
 from tuplegate.engine.opening import read_address, read_replica_address
 from tuplegate.engine.port import BadUrl
 from tuplegate.settings import Settings
 from tuplegate.supervisor.failures import ServeError
+
+_log = structlog.get_logger()
 
 
 def open_server(settings: Settings) -> contextlib.AbstractContextManager[BundledServer | None]:
@@ -40,6 +44,8 @@ def open_bundled(settings: Settings) -> Iterator[BundledServer]:
     engine = BundledServer(read_bundled_settings(settings))
     try:
         engine.prepare()
+        for warning in engine.warnings:
+            _log.warning(warning)
         try:
             engine.start()
             yield engine

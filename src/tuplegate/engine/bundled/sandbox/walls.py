@@ -1,0 +1,88 @@
+"""Puts a process into its sandbox: the paths that a server needs, and the calls that it makes."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tuplegate.engine.bundled.sandbox import landlock, system_calls
+from tuplegate.engine.bundled.sandbox.landlock import DATA, DEVICE, READ, RUN, SOCKETS, Right
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+_LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/nix/store")
+"""They may be run, since the loader of programs is one of them. No shell is."""
+_READABLE: Final = (
+    "/usr/share",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/localtime",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/ssl/openssl.cnf",
+)
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - POSIX says where it is
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """The paths that a process keeps: it writes files in `data` and `sockets`, runs `programs`, and reads `readable`.
+
+    `shares_memory` lets it make POSIX shared memory, which lies in a directory of all processes of its user.
+    """
+
+    data: tuple[Path, ...]
+    sockets: tuple[Path, ...]
+    programs: tuple[Path, ...]
+    readable: tuple[Path, ...] = ()
+    shares_memory: bool = False
+
+    def list_rules(self) -> Iterator[tuple[Path, Right]]:
+        data = (*self.data, Path(_SHARED_MEMORY)) if self.shares_memory else self.data
+        for paths, rights in (
+            (data, DATA),
+            (self.sockets, SOCKETS),
+            (self.programs, RUN),
+            (self.readable, READ),
+            (map(Path, _LIBRARIES), RUN),
+            (map(Path, _READABLE), READ),
+            (map(Path, _DEVICES), DEVICE),
+        ):
+            for path in paths:
+                yield path, rights
+
+
+def confine(sandbox: Sandbox) -> None:
+    """Confine this process, and all that it starts, as far as the kernel can. Raises OSError.
+
+    To be called in a child before exec, by a process with one thread.
+    """
+    if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), f"no_new_privs: {os.strerror(ctypes.get_errno())}")
+    if landlock.find_version():
+        landlock.restrict(sandbox.list_rules())
+    if system_calls.is_known():
+        system_calls.install()
+
+
+def find_gaps() -> list[str]:
+    """Return what the system lacks for a whole sandbox, in words for an operator."""
+    if sys.platform != "linux":
+        return [f"{sys.platform} has no sandbox for the engine: only Linux has"]
+    gaps = []
+    version = landlock.find_version()
+    if not version:
+        gaps.append("no Landlock (Linux 5.13 and newer have it): the engine reaches all files of its user")
+    elif version < landlock.SCOPES_SINCE:
+        gaps.append(
+            f"Landlock {version} without scopes (Linux 6.12 has them): the engine can signal its user's processes"
+        )
+    if not system_calls.is_known():
+        gaps.append("no filter of system calls for this machine: the engine can connect to sockets")
+    return gaps
