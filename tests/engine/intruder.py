@@ -6,6 +6,7 @@ writes a line for each attempt: its name, and "done" or the error.
 
 import ctypes
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -17,11 +18,14 @@ from pathlib import Path
 LIBC = ctypes.CDLL(None, use_errno=True)
 NUMBERS = {
     "x86_64": {"ptrace": 101, "process_vm_readv": 310, "unshare": 272, "clone": 56, "clone3": 435, "mount": 165}
-    | {"io_uring_setup": 425, "bpf": 321, "keyctl": 250, "userfaultfd": 323, "shmget": 29, "pidfd_getfd": 438},
+    | {"io_uring_setup": 425, "bpf": 321, "keyctl": 250, "userfaultfd": 323, "shmget": 29, "pidfd_getfd": 438}
+    | {"semget": 64, "msgget": 68, "mq_open": 240, "io_setup": 206, "file_setattr": 469},
     "aarch64": {"ptrace": 117, "process_vm_readv": 270, "unshare": 97, "clone": 220, "clone3": 435, "mount": 40}
-    | {"io_uring_setup": 425, "bpf": 280, "keyctl": 219, "userfaultfd": 282, "shmget": 194, "pidfd_getfd": 438},
+    | {"io_uring_setup": 425, "bpf": 280, "keyctl": 219, "userfaultfd": 282, "shmget": 194, "pidfd_getfd": 438}
+    | {"semget": 190, "msgget": 186, "mq_open": 180, "io_setup": 0, "file_setattr": 469},
 }[os.uname().machine]
-NEW_USER, NEW_PROCESSES = 0x10000000, 0x20000000
+NEW_USER, NEW_PROCESSES, SIBLING = 0x10000000, 0x20000000, 0x8000
+MAKE = 0o1600
 
 
 def call(name: str, *arguments: object) -> int:
@@ -42,6 +46,23 @@ def send_datagram(address: tuple[str, int]) -> None:
         sock.sendto(b"hello", address)
 
 
+def send_of_a_pair(path: str) -> None:
+    """Send from a socket that can neither be made alone nor connect."""
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        pair[0].sendto(b"hello", path)
+    finally:
+        for sock in pair:
+            sock.close()
+
+
+def lease(path: Path) -> None:
+    """Hold up whoever opens the file."""
+    path.write_text("mine")
+    with path.open("r") as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+
+
 def run_shell() -> None:
     child = os.fork()
     if child == 0:
@@ -53,8 +74,8 @@ def run_shell() -> None:
         raise OSError(status, os.strerror(status))
 
 
-def clone_into_namespace() -> None:
-    if call("clone", NEW_USER | NEW_PROCESSES | signal.SIGCHLD, None, None, None, None) == 0:
+def clone(flags: int) -> None:
+    if call("clone", flags | signal.SIGCHLD, None, None, None, None) == 0:
         os._exit(0)
 
 
@@ -82,6 +103,9 @@ def list_attempts(there: Path, path: str, pid: int, port: int, key: int) -> dict
         "age a file": lambda: os.utime(secret, (0, 0)),
         "give a file away": lambda: os.chown(secret, os.getuid(), os.getgid()),
         "mark a file": lambda: os.setxattr(secret, "user.mark", b"mine"),
+        "change a file's flags": lambda: call("file_setattr", -100, str(secret).encode(), bytes(24), 24, 0),
+        "hold a lease": lambda: lease(here / "leased"),
+        "watch a directory": lambda: fcntl.fcntl(os.open(here, os.O_RDONLY), fcntl.F_NOTIFY, 1),
         "read a system file": lambda: Path("/etc/hostname").read_text(),
         "read /proc": lambda: Path("/proc/self/environ").read_text(),
         "make shared memory": lambda: Path("/dev/shm/tuplegate-intruder").write_text("mine"),
@@ -89,6 +113,7 @@ def list_attempts(there: Path, path: str, pid: int, port: int, key: int) -> dict
         "connect to a socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, path),
         "connect to an abstract socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + there.name),
         "send to a socket": lambda: connect(socket.AF_UNIX, socket.SOCK_DGRAM, path),
+        "send from a pair of sockets": lambda: send_of_a_pair(path),
         "connect over TCP": lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port)),
         "send over UDP": lambda: send_datagram(("127.0.0.1", port)),
         "ask the kernel over netlink": lambda: socket.socket(16, socket.SOCK_RAW).close(),
@@ -101,13 +126,19 @@ def list_attempts(there: Path, path: str, pid: int, port: int, key: int) -> dict
         "move a process": lambda: os.sched_setaffinity(pid, {0}),
         "slow all processes of the user": lambda: os.setpriority(os.PRIO_USER, 0, 19),
         "make a namespace": lambda: call("unshare", NEW_USER),
-        "fork into a namespace": clone_into_namespace,
+        "fork into a namespace": lambda: clone(NEW_USER | NEW_PROCESSES),
+        "fork a sibling": lambda: clone(SIBLING),
         "fork unseen": lambda: call("clone3", None, 0),
         "mount": lambda: call("mount", b"none", str(here).encode(), b"tmpfs", 0, None),
         "use io_uring": lambda: call("io_uring_setup", 1, None),
         "use BPF": lambda: call("bpf", 0, None, 0),
         "use keys": lambda: call("keyctl", 0, -3, 0),
         "use userfaultfd": lambda: call("userfaultfd", 0),
+        "make semaphores": lambda: call("semget", key, 1, MAKE),
+        "make a queue": lambda: call("msgget", key, MAKE),
+        "make a POSIX queue": lambda: call("mq_open", b"tuplegate", os.O_CREAT | os.O_RDWR, 0o600, None),
+        "make files in memory": lambda: os.close(os.memfd_create("mine")),
+        "use asynchronous files": lambda: call("io_setup", 1, ctypes.byref(ctypes.c_ulong())),
         "find shared memory": lambda: call("shmget", key, 0, 0),
     }
 
@@ -124,6 +155,7 @@ def list_needs(sockets: Path) -> dict[str, Callable[[], object]]:
         "set the mode of a file": lambda: os.chmod(sockets / "socket", 0o700),
         "limit itself": lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
         "read a library": lambda: os.listdir("/usr/lib"),
+        "lock an own file": lambda: fcntl.flock(os.open(here, os.O_RDONLY), fcntl.LOCK_EX),
         "write to nowhere": lambda: Path("/dev/null").write_text("nothing"),
     }
 

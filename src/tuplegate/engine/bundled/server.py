@@ -47,6 +47,7 @@ NOTIFY_PAGES_PER_MB = 2 * 128
 notifications in memory, so it can fill half of the queue at most."""
 POLL_S = 0.01
 POLL_MAX_S = 0.5
+_PID_LINE_BYTES_MAX = 100
 
 RESERVED_SETTINGS = frozenset({"data_directory", "listen_addresses", "port", "unix_socket_directories"})
 
@@ -112,6 +113,8 @@ def make_server_settings(settings: BundledSettings, major: int, extensions: Path
         "lc_messages": "C",
     }
     if sys.platform == "linux":
+        # POSIX shared memory lies in a directory of all processes of a user.
+        values["dynamic_shared_memory_type"] = "sysv"
         # After a crash: one call for the file system, not one for each file. A thousand databases have 300,000 of them.
         values["recovery_init_sync_method"] = "syncfs"
     if major >= 17:
@@ -131,14 +134,14 @@ def make_sandbox(directory: DataDirectory, programs: binaries.Binaries, extensio
         sockets=(directory.run,),
         programs=(programs.path,),
         readable=(*programs.readable, *(() if extensions is None else (extensions,))),
-        shares_memory=True,
     )
 
 
 def _read_postmaster(pgdata: Path) -> int | None:
     try:
-        return int((pgdata / "postmaster.pid").read_text("ascii").split("\n")[0])
-    except (FileNotFoundError, ValueError):
+        with (pgdata / "postmaster.pid").open("rb", buffering=0) as file:
+            return int(file.read(_PID_LINE_BYTES_MAX).split(b"\n")[0])
+    except (OSError, ValueError):
         return None
 
 

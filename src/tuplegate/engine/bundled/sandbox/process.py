@@ -16,6 +16,7 @@ import resource
 import select
 import signal
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -29,6 +30,9 @@ _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _NEW_IPC, _NEW_USER, _NEW_PROCESSES = 0x08000000, 0x10000000, 0x20000000
 _REFUSALS: Final = frozenset({errno.EPERM, errno.EINVAL, errno.ENOSPC, errno.ENOSYS, errno.EUSERS})
 _PR_SET_PDEATHSIG: Final = 1
+_READY: Final = b"+"
+"""The child reports this just before the program replaces it."""
+_NUMBER: Final = struct.Struct("=i")
 _OOM_SCORE: Final = b"500"
 """The kernel ends a server of a tenant before the service, where memory is short."""
 
@@ -51,53 +55,62 @@ def start(command: list[str], sandbox: Sandbox, options: StartOptions) -> int:
     """Start the program and return its process id. Raises OSError."""
     reading, writing = os.pipe()
     supervisor = os.pidfd_open(os.getpid())
-    try:
-        pid, has_user_namespace = _fork(options)
-        if pid == 0:
-            _become(command, sandbox, options, writing, supervisor, has_user_namespace=has_user_namespace)
-    finally:
-        os.close(writing)
-        os.close(supervisor)
     with open(reading, "rb") as report:
+        # A handler that runs between the fork and the reset of all handlers would run in the child, too.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            pid, namespaces = _fork(options)
+            if pid == 0:
+                _become(command, sandbox, options, _Lines(writing, supervisor), namespaces)
+        finally:
+            os.close(writing)
+            os.close(supervisor)
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         said = report.read()
-    if not said:
+    if said == _READY:
         return pid
     os.waitpid(pid, 0)
-    (number,) = struct.unpack_from("=i", said)
-    raise OSError(number, f"{command[0]} could not be started: {said[4:].decode('utf-8', 'replace')}")
+    number, text = _read_failure(said)
+    raise OSError(number, f"{command[0]} could not be started: {text}")
 
 
-def _fork(options: StartOptions) -> tuple[int, bool]:
-    """Fork, into new namespaces where that is wanted and allowed. Return what fork returns, and whether the child has
-    a user namespace of its own."""
+def _read_failure(said: bytes) -> tuple[int, str]:
+    failure = said.removeprefix(_READY)
+    if len(failure) < _NUMBER.size:
+        return errno.ECHILD, "it ended before the program was there"
+    return _NUMBER.unpack_from(failure)[0], failure[_NUMBER.size :].decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Descriptors of the child: it reports failures over one, and the other tells the supervisor's end."""
+
+    report: int
+    supervisor: int
+
+
+def _fork(options: StartOptions) -> tuple[int, int]:
+    """Fork, into new namespaces where that is wanted and allowed. Return what fork returns, and the flags of the
+    namespaces."""
     number = _CLONE.get(os.uname().machine)
     if options.own_namespaces and number is not None:
-        wanted = _NEW_PROCESSES | _NEW_IPC
-        for flags in (wanted,) if options.account.switch else (wanted | _NEW_USER,):
-            pid = int(_HOLDING.syscall(number, ctypes.c_ulong(flags | signal.SIGCHLD), None, None, None, None))
-            if pid >= 0:
-                return pid, bool(flags & _NEW_USER)
-            if ctypes.get_errno() not in _REFUSALS:
-                raise OSError(ctypes.get_errno(), f"clone: {os.strerror(ctypes.get_errno())}")
-    return os.fork(), False
+        flags = _NEW_PROCESSES | _NEW_IPC | (0 if options.account.switch else _NEW_USER)
+        pid = int(_HOLDING.syscall(number, ctypes.c_ulong(flags | signal.SIGCHLD), None, None, None, None))
+        if pid >= 0:
+            return pid, flags
+        if ctypes.get_errno() not in _REFUSALS:
+            raise OSError(ctypes.get_errno(), f"clone: {os.strerror(ctypes.get_errno())}")
+    return os.fork(), 0
 
 
-def _become(
-    command: list[str],
-    sandbox: Sandbox,
-    options: StartOptions,
-    report: int,
-    supervisor: int,
-    *,
-    has_user_namespace: bool,
-) -> NoReturn:
+def _become(command: list[str], sandbox: Sandbox, options: StartOptions, lines: _Lines, namespaces: int) -> NoReturn:
     """Become the program, in the child. Nothing of the supervisor's is left to it but what the options name."""
     try:
-        _drop_signals()
+        _reset_signals()
         os.setsid()
-        _arrange_descriptors(options, keep=(report, supervisor))
+        _arrange_descriptors(options, keep=(lines.report, lines.supervisor))
         os.chdir(options.directory)
-        if has_user_namespace:
+        if namespaces & _NEW_USER:
             _map_user(options.account)
         with open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
             score.write(_OOM_SCORE)
@@ -106,25 +119,27 @@ def _become(
             os.setresgid(*[options.account.gid] * 3)
             os.setresuid(*[options.account.uid] * 3)
         _HOLDING.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if select.select([supervisor], [], [], 0)[0]:
+        if select.select([lines.supervisor], [], [], 0)[0]:
             os._exit(1)  # the supervisor ended before the kernel was told
-        os.close(supervisor)
         _set_limits(options)
         os.umask(0o077)
-        confine(sandbox)
+        confine(sandbox, in_namespace=bool(namespaces))
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.write(lines.report, _READY)
         os.execve(  # noqa: S606 - the engine's program, our arguments
             command[0], command, {"PATH": "/usr/bin:/bin", "LANG": "C", "HOME": str(options.directory)}
         )
-    except OSError as exc:
-        os.write(report, struct.pack("=i", exc.errno or 0) + f"{exc.strerror} {exc.filename or ''}".encode())
+    except BaseException as exc:  # noqa: BLE001 - the child must not unwind into the supervisor's code
+        number = (exc.errno or 0) if isinstance(exc, OSError) else 0
+        os.write(lines.report, _NUMBER.pack(number) + str(exc).encode())
     finally:
         os._exit(127)
 
 
-def _drop_signals() -> None:
-    """Give up the supervisor's handlers. What Python ignores, a program expects as it is by default."""
+def _reset_signals() -> None:
+    """Give up the supervisor's handlers, and what it ignores: a program expects all signals as they are by default."""
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
 
 
@@ -136,11 +151,9 @@ def _arrange_descriptors(options: StartOptions, keep: tuple[int, ...]) -> None:
     os.dup2(options.output, 2)
     for descriptor in options.inherited:
         os.set_inheritable(descriptor, True)
-    start = 3
-    for descriptor in sorted({*keep, *options.inherited}):
-        os.closerange(start, descriptor)
-        start = descriptor + 1
-    os.closerange(start, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    for descriptor in {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2, *keep, *options.inherited}:
+        with suppress(OSError):  # one was open only to list them
+            os.close(descriptor)
 
 
 def _map_user(account: Account) -> None:
@@ -159,6 +172,7 @@ def _set_limits(options: StartOptions) -> None:
         (resource.RLIMIT_AS, options.mapped_bytes_max),
         (resource.RLIMIT_FSIZE, options.file_bytes_max),
         (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
     ):
         if bound is not None:
             resource.setrlimit(kind, (bound, bound))

@@ -1,9 +1,9 @@
 """A filter of system calls (seccomp): what a database server never needs is refused, to it and all that it starts.
 
 Landlock leaves gaps, which this closes. It does not judge `connect` to the path of a Unix socket, nor UDP: so no socket
-but a Unix stream can be made, and none can connect. It does not judge `chmod` and its kin, which change a neighbour's
-files where both have one user. And a filter keeps away what has had holes in the kernel most often: namespaces, mounts,
-io_uring, BPF, keys, the memory of other processes.
+but a Unix stream can be made, and none can connect or send to an address. It does not judge `chmod` and its kin, which
+change a neighbour's files where both have one user, nor leases, which hold up whoever opens a file. And a filter keeps
+away what has had holes in the kernel most often: namespaces, mounts, io_uring, BPF, keys, memory of other processes.
 
 Contract: `install` is called in a child before exec, after `no_new_privs` was set; `is_known` tells whether the numbers
 of this processor's system calls are known here. Programs of another processor's kind are killed.
@@ -36,11 +36,13 @@ _Calls = Mapping[str, tuple[int | None, int | None]]
 """Calls by their numbers on x86_64 and aarch64; None where a processor has no such call."""
 
 _UNIX, _STREAM, _KIND_OF_SOCKET = 1, 1, 0xF
-_NEW_NAMESPACES: Final = 0x7E020000
+_NOT_AS_A_CHILD: Final = 0x7E028000
+"""Of clone: new namespaces, and a child of one's parent."""
 
 _REFUSED: Final[_Calls] = {
-    # Reaching others over sockets.
+    # Reaching others over sockets: a datagram of a pair can be sent to any path.
     "connect": (42, 203),
+    "socketpair": (53, 199),
     # Doing any of this unseen.
     "io_uring_setup": (425, 425),
     # Files by their path, which Landlock does not judge.
@@ -51,8 +53,16 @@ _REFUSED: Final[_Calls] = {
     "lsetxattr": (189, 6),
     "removexattr": (197, 14),
     "lremovexattr": (198, 15),
+    "getxattr": (191, 8),
+    "lgetxattr": (192, 9),
+    "listxattr": (194, 11),
+    "llistxattr": (195, 12),
     "setxattrat": (463, 463),
+    "getxattrat": (464, 464),
+    "listxattrat": (465, 465),
     "removexattrat": (466, 466),
+    "file_getattr": (468, 468),
+    "file_setattr": (469, 469),
     "utime": (132, None),
     "utimes": (235, None),
     "futimesat": (261, None),
@@ -67,6 +77,7 @@ _REFUSED: Final[_Calls] = {
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "process_madvise": (440, 440),
+    "pidfd_open": (434, 434),
     "pidfd_getfd": (438, 438),
     "kcmp": (312, 272),
     "move_pages": (279, 239),
@@ -81,13 +92,31 @@ _REFUSED: Final[_Calls] = {
     "pivot_root": (155, 41),
     "chroot": (161, 51),
     "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
     "move_mount": (429, 429),
     "fsopen": (430, 430),
     "fsconfig": (431, 431),
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
-    # What all processes of a user share, and parts of the kernel that no server needs.
+    # What all processes of a user or machine share, and parts of the kernel that no server needs.
+    "semget": (64, 190),
+    "semctl": (66, 191),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgctl": (71, 187),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "io_setup": (206, 0),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "sync": (162, 81),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "syslog": (103, 116),
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -115,6 +144,11 @@ _FOR_ITSELF: Final = {
 
 _SOCKET: Final = (41, 198)
 _CLONE: Final = (56, 220)
+_FCNTL: Final = (72, 25)
+_PRCTL: Final = (157, 167)
+_CONTROLS: Final = (8, 10, 15, 1024, 1026)
+"""Of files: signals about them to others, leases, and notices of a directory's changes."""
+_SET_DEATH_SIGNAL: Final = 1
 
 _Step = tuple[int, int, int, int]
 """An instruction: its code, how far to jump if it is true, how far if not, and its number."""
@@ -127,9 +161,13 @@ def is_known() -> bool:
     return int(_LIBC.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0
 
 
-def install() -> None:
-    """Filter the system calls of this process from now on. Raises OSError."""
-    steps = _write_filter(os.uname().machine)
+def install(*, keeps_death_signal: bool) -> None:
+    """Filter the system calls of this process from now on. Raises OSError.
+
+    `keeps_death_signal`: changing the signal for the end of one's parent does nothing and succeeds. The first process
+    of a namespace must keep its own. PostgreSQL needs the call where its processes do not end with the first one.
+    """
+    steps = _write_filter(os.uname().machine, keeps_death_signal=keeps_death_signal)
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
     if _LIBC.prctl(_PR_SET_SECCOMP, _BY_FILTER, program, 0, 0):
@@ -137,7 +175,7 @@ def install() -> None:
 
 
 @cache
-def _write_filter(machine: str) -> tuple[_Step, ...]:
+def _write_filter(machine: str, *, keeps_death_signal: bool) -> tuple[_Step, ...]:
     processor, column = _PROCESSORS[machine]
     refuse, missing, ignore = _ANSWER | errno.EPERM, _ANSWER | errno.ENOSYS, _ANSWER
     steps: list[_Step] = [
@@ -154,7 +192,12 @@ def _write_filter(machine: str) -> tuple[_Step, ...]:
                 steps += [(_EQUAL, 0, 1, number), (_GIVE, 0, 0, verdict)]
     for numbers in _FOR_ITSELF.values():
         steps += _judge(numbers[column], [(_LOAD, 0, 0, _FIRST), (_EQUAL, 1, 0, 0), (_GIVE, 0, 0, refuse)])
-    steps += _judge(_CLONE[column], [(_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACES), (_GIVE, 0, 0, refuse)])
+    steps += _judge(_CLONE[column], [(_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NOT_AS_A_CHILD), (_GIVE, 0, 0, refuse)])
+    kinds = [step for kind in _CONTROLS for step in ((_EQUAL, 0, 1, kind), (_GIVE, 0, 0, refuse))]
+    steps += _judge(_FCNTL[column], [(_LOAD, 0, 0, _SECOND), *kinds])
+    if keeps_death_signal:
+        question = [(_LOAD, 0, 0, _FIRST), (_EQUAL, 0, 1, _SET_DEATH_SIGNAL), (_GIVE, 0, 0, ignore)]
+        steps += _judge(_PRCTL[column], question)
     steps += _judge(
         _SOCKET[column],
         [

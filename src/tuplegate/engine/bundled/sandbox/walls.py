@@ -27,26 +27,20 @@ _READABLE: Final = (
     "/etc/ssl/openssl.cnf",
 )
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - POSIX says where it is
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """The paths that a process keeps: it writes files in `data` and `sockets`, runs `programs`, and reads `readable`.
-
-    `shares_memory` lets it make POSIX shared memory, which lies in a directory of all processes of its user.
-    """
+    """The paths that a process keeps: it writes in `data` and `sockets`, runs `programs`, and reads `readable`."""
 
     data: tuple[Path, ...]
     sockets: tuple[Path, ...]
     programs: tuple[Path, ...]
     readable: tuple[Path, ...] = ()
-    shares_memory: bool = False
 
     def list_rules(self) -> Iterator[tuple[Path, Right]]:
-        data = (*self.data, Path(_SHARED_MEMORY)) if self.shares_memory else self.data
         for paths, rights in (
-            (data, DATA),
+            (self.data, DATA),
             (self.sockets, SOCKETS),
             (self.programs, RUN),
             (self.readable, READ),
@@ -58,17 +52,18 @@ class Sandbox:
                 yield path, rights
 
 
-def confine(sandbox: Sandbox) -> None:
+def confine(sandbox: Sandbox, *, in_namespace: bool = False) -> None:
     """Confine this process, and all that it starts, as far as the kernel can. Raises OSError.
 
-    To be called in a child before exec, by a process with one thread.
+    To be called in a child before exec, by a process with one thread. `in_namespace`: it is the first process of a
+    namespace.
     """
     if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), f"no_new_privs: {os.strerror(ctypes.get_errno())}")
     if landlock.find_version():
         landlock.restrict(sandbox.list_rules())
     if system_calls.is_known():
-        system_calls.install()
+        system_calls.install(keeps_death_signal=in_namespace)
 
 
 def find_gaps() -> list[str]:
