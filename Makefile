@@ -1,4 +1,4 @@
-# make serve | test | test-long | test-extended | test-turn | turn | check | compile | console | console-picture | bench | bench-peers | bench-growth | bench-tenancy | bench-import
+# make serve | test | test-long | test-extended | test-turn | turn | check | compile | console | console-picture | bench | bench-peers | bench-growth | bench-tenancy | bench-cells | bench-import
 # | bench-move | bench-processes | bench-cockroach | bench-profile | torture | attack | failover | install
 
 PYTHON ?= python3
@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILED := build/compiled
 IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve compile console console-picture try-console test test-long test-extended test-turn turn check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-processes bench-cockroach bench-profile torture attack failover clean requirements requirements-peers
+.PHONY: install install-dev serve compile console console-picture try-console test test-long test-extended test-turn turn check format docs bench bench-peers bench-growth bench-tenancy bench-cells bench-import bench-move bench-processes bench-cockroach bench-profile torture attack failover clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -111,6 +111,10 @@ bench-peers: $(COMPILED)/stamp
 
 bench-tenancy: $(COMPILED)/stamp
 	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.tenancy $(ARGS)
+
+# What it costs that each database has a server of its own: make bench-cells ARGS="100 1000".
+bench-cells: $(COMPILED)/stamp
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.cells $(ARGS)
 
 bench-growth: $(COMPILED)/stamp
 	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.growth $(ARGS)

@@ -76,8 +76,10 @@ class Arena:
     def busy(self, database: str) -> list[Row]:
         """Server processes that work in the database, or are inside a transaction there."""
         return self.look(
-            "select pid, state, left(query, 100) from pg_stat_activity where datname = %s and state <> 'idle'",
+            "select pid, state, left(query, 100) from pg_stat_activity"
+            " where datname = %s and state <> 'idle' and pid <> pg_backend_pid()",
             [database],
+            database,
         )
 
     @contextmanager
@@ -85,6 +87,9 @@ class Arena:
         self.attacker = new_party(self.service, f"attacker-{next(_numbers)}", tier)
         self.others = []
         self.own_schemas = set()
+        # So that a look afterwards can tell which functions ran, also in transactions that were rolled back.
+        for sql in ("alter system set track_functions = 'pl'", "select pg_reload_conf()"):
+            self.look(sql, database=self.attacker.database)
         try:
             yield self.attacker
         finally:
@@ -115,9 +120,6 @@ def open_arena(service: Service) -> Iterator[Arena]:
         broken = _broken_probes(victim)
         with Bystander(standing_by) as bystander:
             arena = Arena(service, victim, bystander, marker, frozenset(), broken, victim)
-            # So that a look afterwards can tell which functions ran, also in transactions that were rolled back.
-            arena.look("alter system set track_functions = 'pl'")
-            arena.look("select pg_reload_conf()")
             seeded = f"select setseed({SEED}), random(), random(), random()"
             arena.seeded = frozenset(float(value) for value in arena.look(seeded)[0][1:])
             yield arena
@@ -127,10 +129,10 @@ def open_arena(service: Service) -> Iterator[Arena]:
 
 
 @contextmanager
-def running_service() -> Iterator[Service]:
+def running_service(*settings: str) -> Iterator[Service]:
     """A service that is stopped in the end, with an engine that is ended where an attack keeps it from stopping."""
     data_dir = new_data_dir()
-    service = start_service(data_dir, *SETTINGS)
+    service = start_service(data_dir, *(settings or SETTINGS))
     engine = engine_pid(service)
     try:
         yield service

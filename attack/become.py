@@ -179,7 +179,8 @@ def rights_are_given_to_the_services_roles(arena: Arena) -> None:
     attacker.must("create table public.bait (a int, b text default current_user)")
     attacker.must("alter table public.bait enable row level security")
     attacker.must("create policy p on public.bait using (public.spring(a::text))")
-    roles = [str(name) for (name,) in arena.look("select rolname from pg_roles where rolname !~ '^(pg|tg)_'")]
+    found = arena.look("select rolname from pg_roles where rolname !~ '^(pg|tg)_'", database=arena.attacker.database)
+    roles = [str(name) for (name,) in found]
     for role in roles:
         for sql in (
             f'grant all on public.bait to "{role}"',
@@ -197,37 +198,6 @@ def rights_are_given_to_the_services_roles(arena: Arena) -> None:
         ):
             attacker.query(sql)
     routes.run_all(arena)
-
-
-_TRUSTED = "select distinct name from pg_available_extension_versions where trusted and name <> 'plpgsql' order by 1"
-
-
-@attack(quick=False)
-def an_extensions_script_meets_hostile_objects(arena: Arena) -> None:
-    """The script of an extension runs nothing of a tenant's, in whatever schema the tenant wants it."""
-    attacker = arena.attacker
-    witness.install(attacker)
-    twin_operators(attacker)
-    spring(attacker)
-    names = [str(row["name"]) for row in attacker.must(_TRUSTED).rows]
-    versions = "select version from pg_available_extension_versions where name = $1 and trusted order by 1"
-    for number, name in enumerate(names):
-        schema = f"evil_{number}"
-        attacker.must(f"create schema {schema}")
-        for function in ("array_agg", "replace", "unnest", "format", "quote_ident", "regexp_replace", "current_schema"):
-            for arguments in ("", "pg_catalog.text", "pg_catalog.name", "pg_catalog.text, pg_catalog.text"):
-                attacker.query(
-                    f"create function {schema}.{function}({arguments}) returns pg_catalog.text language plpgsql as"
-                    f" $$ {witness.body('extension', returns='null')} $$"
-                )
-        oldest = str(attacker.must(versions, [name]).rows[0]["version"])
-        attacker.query(f"create extension {name} schema {schema} version '{oldest}' cascade")
-        attacker.transaction(f"set search_path = {schema}, public, pg_catalog", f"alter extension {name} update")
-        attacker.query(f"drop extension if exists {name} cascade")
-        attacker.query(f"create extension {name} schema {schema} cascade")
-    made = {str(row["extname"]) for row in attacker.must("select extname from pg_extension").rows}
-    if "vector" not in made:
-        raise Breach("a tenant can no longer have pgvector")
 
 
 @attack()

@@ -47,7 +47,6 @@ def _try(arena: Arena, name: str, tier: str, run: Callable[[Arena], None]) -> Ve
             wrong.append(f"the attack broke down: {type(exc).__name__}: {exc}")
         sent = list(attacker.sent)[-_SHOWN_MAX:]
         wrong += walls.breaches(arena, before)
-        walls.repair(arena)
         figures = arena.bystander.renew()
         wrong += [f"the bystander's {error}" for error in figures.errors[:3]]
     return Verdict(name, wrong, f"{time.monotonic() - began:.1f} s; bystander {figures}", sent)

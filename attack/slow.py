@@ -15,7 +15,6 @@ from attack.table import attack
 _GROWTH_MAX_BYTES = 200 * 2**20
 _ROOM_BYTES = 12 * 2**20
 """How far beyond its size a database may get: what is in flight when it is measured, and what records may take."""
-_ROOM_S = 30.0
 
 
 def _at_once(attacker: Party, count: int, sql: str, timeout_ms: int = 3000) -> None:
@@ -110,77 +109,10 @@ def _memory(arena: Arena) -> int:
     return pages * 4096
 
 
-@attack(quick=False)
-def lock_tables(arena: Arena) -> None:
-    """A transaction that locks all it can leaves room for the locks of others."""
-    # Every advisory lock takes a moment: as a rule the time limit comes before the bound.
-    locks = "select count(pg_advisory_xact_lock(i)) from generate_series(1, 2000000) i"
-    tables = "do $$ begin for i in 1..500000 loop execute format('create table t%s (a int)', i); end loop; end $$"
-    for each, ends in ((locks, ("53200", "57014")), (tables, ("53200",))):
-        _must_end(arena.attacker.transaction(each, timeout_ms=60000), *ends)
-        _wait_for_room(arena.attacker)
-
-
 def _must_end(answer: Answer, *bounds: str) -> None:
     """An attack that comes to none of the bounds that it names shows nothing."""
     if answer.sqlstate not in bounds:
         raise Breach(f"it did not come to its bound, {' or '.join(bounds)}: {answer.status} {answer.text[:300]}")
-
-
-def _wait_for_room(attacker: Party) -> None:
-    """Until the attacker's database, which is held back for a moment, may begin something again."""
-    deadline = time.monotonic() + _ROOM_S
-    while not attacker.query("select 1 as one").succeeded:
-        if time.monotonic() > deadline:
-            raise Breach("its database cannot be used again")
-        time.sleep(0.1)
-
-
-@attack(quick=False)
-def large_objects_are_removed_in_many_sessions(arena: Arena) -> None:
-    """Sessions that each remove some large objects, and together more than there are locks, leave room for others."""
-    attacker = arena.attacker
-    sessions, each = 10, 40_000
-    ends: list[str] = []
-    for _ in range(sessions):
-        attacker.must(f"do $$ begin for i in 1..{each} loop perform lo_create(0); end loop; end $$")
-
-    def remove(number: int) -> None:
-        some = f"select oid from pg_largeobject_metadata where oid::bigint % {sessions} = {number} limit {each}"
-        answer = attacker.transaction(
-            f"select count(lo_unlink(oid)) from ({some}) x", "select pg_sleep(5)", timeout_ms=30000
-        )
-        ends.append(answer.sqlstate or str(answer.error.get("code", "done")))
-
-    threads = [threading.Thread(target=remove, args=(number,), daemon=True) for number in range(sessions)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if "53200" not in ends:
-        raise Breach(f"nobody was held back, so there were not many locks: {ends}")
-
-
-@attack(quick=False)
-def predicate_locks(arena: Arena) -> None:
-    """Serializable reads of many small pieces, whose locks an open transaction keeps, leave room for others."""
-    attacker = arena.attacker
-    tables = range(40)
-    for number in tables:
-        attacker.must(f"create table many{number} (a int primary key, b text storage plain)")
-        attacker.must(f"insert into many{number} select i, repeat('x', 3000) from generate_series(1, 120) i")
-    reads = " ".join(f"for i in 1..120 loop perform b from many{number} where a = i; end loop;" for number in tables)
-    read = f"do $$ begin set local enable_seqscan = off; set local enable_bitmapscan = off; {reads} end $$"
-    open_one = ("insert into many0 values (0, 'open')", "select pg_sleep(20)")
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(attacker.transaction, *open_one, timeout_ms=30000)
-        ends = set()
-        for number in range(1000, 1200):
-            answer = attacker.transaction(read, f"insert into many1 values ({number}, 'x')", timeout_ms=30000)
-            ends.add(str(answer.error.get("code", "done")))
-    if "busy" not in ends:
-        raise Breach(f"nobody was held back, so there were not many locks: {ends}")
-    _wait_for_room(attacker)
 
 
 @attack(quick=False)
@@ -236,7 +168,8 @@ def _fill(arena: Arena) -> None:
 
 
 def _within_size(arena: Arena) -> None:
-    size = int(arena.look("select pg_database_size(%s)", [arena.attacker.database])[0][0])
+    database = arena.attacker.database
+    size = int(arena.look("select pg_database_size(%s)", [database], database)[0][0])
     if size > SMALL_BYTES + _ROOM_BYTES:
         raise Breach(f"a database of at most {SMALL_BYTES >> 20} MB has {size >> 20} MB")
 

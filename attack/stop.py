@@ -12,7 +12,7 @@ from attack.table import attack
 
 _HELD_S = 15
 _LATE_S = 40.0
-"""How long after its time limit a statement may still run: a cancel, a terminate, and what comes after these."""
+"""How long after its time limit a statement may still run: a cancel, and a terminate."""
 
 
 def _held(arena: Arena, statement: str, database: str | None = None) -> threading.Thread:
@@ -54,7 +54,7 @@ def settings_of_the_own_role_are_held(arena: Arena) -> None:
     for _ in range(10):
         attacker.must("alter role current_user set work_mem = '1MB'")
         held = _held(arena, "alter role current_user set work_mem = '2MB'", role[:-2])
-        if arena.look(settings, [role]):
+        if arena.look(settings, [role], attacker.database):
             _others_go_on(arena, held, "a held ALTER ROLE SET")
             return
         held.join()  # a new connection had the settings taken away before they were held
@@ -146,22 +146,6 @@ _ENDLESS = {
     "comments in DO": "do $$ begin perform 1 " + "/**/" * _COMMENTS + "; end $$",
     "operators": "select 1 " + "-/**/" * _COMMENTS + "1",
 }
-_MADE_INSIDE = {
-    "comments in a type's name": "select (repeat('/**/', 250000) || 'int4')::regtype",
-    "comments that the engine puts together": "do $$ begin execute repeat('/**/', 250000) || 'select 1'; end $$",
-    "comments in query_to_xml": "select query_to_xml(repeat('/**/', 250000) || 'select 1', true, true, '')",
-    "arrays that overlap": "select array_fill(1, array[400000]) && array_fill(2, array[400000])",
-    "position": "select position('b' || repeat('a', 200000) in repeat('a', 20000000))",
-    "replace": "select length(replace(repeat('a', 20000000), 'b' || repeat('a', 200000), ''))",
-    "string_to_array": "select cardinality(string_to_array(repeat('a', 20000000), 'b' || repeat('a', 200000)))",
-    "like": "select repeat('a', 3000000) like '%' || repeat('a', 300000) || 'b'",
-    "translate": "select length(translate(repeat('a', 10000000), repeat('b', 100000), ''))",
-    "btrim": "select length(btrim(repeat('a', 10000000), repeat('b', 100000) || 'a'))",
-    "normalize": r"select length(normalize(repeat(U&'\0301\0323', 5000000)))",
-    "a regular expression": "select repeat('a', 100000) ~ '(a*)*(a*)*(a*)*b'",
-    "numbers": "select length(exp(5999.9::numeric(1000, 900))::text)",
-}
-"""Short texts, of which each runs for minutes or hours in code of the engine that never looks whether it is to end."""
 
 
 def _ends(arena: Arena, what: str, sql: str, *, in_transaction: bool = False) -> None:
@@ -178,22 +162,11 @@ def _ends(arena: Arena, what: str, sql: str, *, in_transaction: bool = False) ->
         time.sleep(0.2)
 
 
-def _each_ends(arena: Arena, statements: dict[str, str]) -> None:
-    """Try one after the other, up to the first that does not end: it takes a processor."""
-    for what, sql in statements.items():
-        _ends(arena, what, sql, in_transaction="transaction" in what)
-
-
 @attack(quick=False)
 def a_text_that_the_engine_reads_for_ever(arena: Arena) -> None:
     """No text of comments or operators keeps a server process busy that neither a cancel nor a terminate ends."""
-    _each_ends(arena, _ENDLESS)
-
-
-@attack(quick=False)
-def work_that_looks_at_no_interrupt(arena: Arena) -> None:
-    """No expression keeps a server process busy that neither a cancel nor a terminate ends."""
-    _each_ends(arena, _MADE_INSIDE)
+    for what, sql in _ENDLESS.items():
+        _ends(arena, what, sql, in_transaction="transaction" in what)
 
 
 @attack()

@@ -1,7 +1,5 @@
 """The check of the whole after an attack: what must hold whatever a tenant has tried."""
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -59,14 +57,14 @@ _SCRATCH = "select nspname from pg_namespace where nspname ~ '^tuplegate_scratch
 class Standing:
     """What an attack finds, and what must be the same after it."""
 
-    engine: Row
+    servers: list[Row]
     workers: list[int]
     settings: dict[str, dict[str, Any]]
 
 
 def stand(arena: Arena) -> Standing:
     settings = {scope: _settings(arena.attacker.query(_CLEAN, scope=scope)) for scope in ("write", "read")}
-    return Standing(_engine(arena), sorted(workers(arena.service)), settings)
+    return Standing(_servers(arena), sorted(workers(arena.service)), settings)
 
 
 def breaches(arena: Arena, before: Standing) -> list[str]:
@@ -86,16 +84,6 @@ def breaches(arena: Arena, before: Standing) -> list[str]:
     if health.status != 200:
         wrong.append(f"the service is not healthy: {health.text}")
     return wrong
-
-
-def repair(arena: Arena) -> None:
-    """Take away what a breach has left, so that the next attack is judged by itself."""
-    endless = "select pid from pg_stat_activity where datname ~ '^tg_' and state = 'active'"
-    for (pid,) in arena.look(f"{endless} and query_start < clock_timestamp() - interval '35 seconds'"):
-        os.kill(int(pid), signal.SIGKILL)  # nothing gentler ends it, and the breach is noted
-        time.sleep(1)
-    for (role,) in arena.look("select rolname from pg_roles where rolname ~ '^tg_' and rolname !~ '^tg_[^_]+_[wrd]$'"):
-        arena.look(f'drop role "{role}"')
 
 
 def _settings(answer: Answer) -> dict[str, Any]:
@@ -127,19 +115,21 @@ def _traces_left(attacker: Party, before: Standing) -> list[str]:
 
 def _state_of_engine(arena: Arena, before: Standing) -> list[str]:
     wrong = []
-    if _engine(arena) != before.engine:
-        wrong.append("the engine was restarted")
+    if _servers(arena) != before.servers:
+        wrong.append("the server of the catalog, the victim's or the bystander's was restarted")
     if sorted(workers(arena.service)) != before.workers:
         wrong.append("a worker was restarted")
-    wrong += [f"too mighty: {name}" for (name,) in arena.look(_MIGHTY)]
+    for database in _databases(arena):
+        wrong += [f"too mighty: {name}" for (name,) in arena.look(_MIGHTY, database=database)]
     return wrong
 
 
-def _engine(arena: Arena) -> Row:
-    """The start of the engine, and of a part of it that is started anew after any server process has crashed."""
-    return arena.look(
-        "select pg_postmaster_start_time(), max(backend_start) from pg_stat_activity where backend_type='checkpointer'"
-    )[0]
+def _servers(arena: Arena) -> list[Row]:
+    """The starts of the servers of others, and of a part of each that is started anew after any process has crashed."""
+    checkpointer = "pg_stat_activity where backend_type = 'checkpointer'"
+    sql = f"select pg_postmaster_start_time(), max(backend_start) from {checkpointer}"
+    others = ("tuplegate", arena.victim.database, arena.bystander.party.database)
+    return [arena.look(sql, database=database)[0] for database in others]
 
 
 def _databases(arena: Arena) -> list[str]:
@@ -172,7 +162,8 @@ def _working(arena: Arena, databases: list[str]) -> list[Row]:
 
 
 def _prepared(arena: Arena, databases: list[str]) -> list[Row]:
-    return arena.look("select gid from pg_prepared_xacts where database = any(%s)", [databases])
+    sql = "select gid from pg_prepared_xacts where database = current_database()"
+    return [row for database in databases for row in arena.look(sql, database=database)]
 
 
 def _scratch(arena: Arena, databases: list[str]) -> list[Row]:

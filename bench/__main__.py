@@ -14,7 +14,7 @@ from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 from bench import accepting, driver, open_transactions, transactions, wire
 from bench.load import Load, generator_name, run_load
-from bench.measure import Line, pgbench, report, tenant
+from bench.measure import Line, pgbench, report
 from tuplegate.data_plane import workloads
 from tuplegate.data_plane.workloads import ROWS
 
@@ -113,9 +113,7 @@ def sql_route(service: Service) -> list[Line]:
 
 def thousand_rows(service: Service) -> list[Line]:
     """The whole request over one kept connection, against the engine's answer to the same statement over libpq."""
-    database, role = tenant(service)
-    conninfo = f"host={service.data_dir}/run user={role} dbname={database}"
-    connection = pq.PGconn.connect(f"{conninfo} options='-c default_transaction_isolation=serializable'".encode())
+    connection = pq.PGconn.connect(f"{service.writer} options='-c default_transaction_isolation=serializable'".encode())
     with service.client() as client:
         body = json.dumps({"sql": THOUSAND})
         headers = {"Content-Type": "application/json"}

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from tests.service import Service
 
-from bench.measure import Line, tenant
+from bench.measure import Line
 from tuplegate import dbapi
 
 ROUNDS = 9
@@ -22,10 +22,8 @@ STATEMENT = (
 
 def measure(service: Service) -> list[Line]:
     """Rounds of both, one after the other. The whole transaction counts: begin, the rows, and its end."""
-    database, role = tenant(service)
-    conninfo = f"host={service.data_dir}/run user={role} dbname={database}"
     with (
-        psycopg.connect(conninfo, options="-c default_transaction_isolation=serializable") as theirs,
+        psycopg.connect(service.writer, options="-c default_transaction_isolation=serializable") as theirs,
         dbapi.connect(service.url, api_key=service.key) as ours,
     ):
         assert _fetch(ours) == _fetch(theirs)

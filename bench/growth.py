@@ -149,7 +149,7 @@ def keys(service: Service, most: int) -> tuple[list[Line], list[Check]]:
     )
     costs = {}
     there = 1
-    with psycopg.connect(f"host={service.data_dir}/run user=tuplegate dbname=tuplegate", autocommit=True) as catalog:
+    with psycopg.connect(service.conninfo("tuplegate"), autocommit=True) as catalog:
         for size in sizes(most):
             catalog.execute(
                 "insert into api_key (id, organization, name, digest, hint, scopes)"
@@ -174,7 +174,7 @@ def databases(service: Service, most: int) -> tuple[list[Line], list[Check]]:
     headers = {"Authorization": f"Bearer {service.key}"}
     with (
         httpx.Client(base_url=service.control_url, headers=headers, timeout=60, trust_env=False) as control,
-        psycopg.connect(f"host={service.data_dir}/run user=tuplegate dbname=tuplegate", autocommit=True) as catalog,
+        psycopg.connect(service.conninfo("tuplegate"), autocommit=True) as catalog,
     ):
         for size in sizes(most):
             for number in range(there, size):

@@ -15,7 +15,7 @@ from functools import partial
 
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
-from bench.measure import Line, report, tenant
+from bench.measure import Line, report
 from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
 
 ROUNDS = 5
@@ -36,7 +36,6 @@ class Table:
         self._sql = sql
         self._rows = rows
         self._jobs = 0
-        self._database, self._role = tenant(service)
         self.directory = service.home / "files"
         self.directory.mkdir()
         sql(f"create table load ({_COLUMNS})")
@@ -51,8 +50,7 @@ class Table:
     def psql(self, command: str, name: str) -> float:
         """Seconds of a command of psql, as the tenant's role over the engine's own socket."""
         program = str(find_wheel_programs(find_wheel_site()) / "psql")
-        socket = str(self._service.data_dir / "run")
-        line = [program, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", socket, "-U", self._role, "-d", self._database]
+        line = [program, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", self._service.writer]
         return _seconds([*line, "-c", command.format(file=self.directory / name)], {})
 
     def tuplegate(self, *arguments: str) -> float:

@@ -1,4 +1,4 @@
-"""What measurements share: a line of the report, the tenant's names in the engine, pgbench as the tenant's role."""
+"""What measurements share: a line of the report, pgbench as the role of a tenant."""
 
 import re
 import subprocess
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
 from tests.service import Service
 
 from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
@@ -38,14 +37,6 @@ def report(lines: Iterable[Line]) -> list[Line]:
     return shown
 
 
-def tenant(service: Service) -> tuple[str, str]:
-    """The engine's names of the first database and of its writing role."""
-    with psycopg.connect(f"host={service.data_dir}/run user=tuplegate dbname=tuplegate") as connection:
-        row = connection.execute("select engine_name from database where is_default").fetchone()
-        assert row is not None
-    return str(row[0]), f"{row[0]}_w"
-
-
 def measure_memory(service: Service) -> int:
     """Bytes of the service's processes that they share with nobody; the engine is not counted."""
     pid = service.process.pid
@@ -61,10 +52,8 @@ def _read_private(pid: int) -> int:
 
 def pgbench(service: Service, script: str, seconds: float, *options: str) -> float:
     """Transactions a second of a pgbench script, at SERIALIZABLE."""
-    database, role = tenant(service)
-    where = ["-h", str(service.data_dir / "run"), "-U", role, "-d", database]
     env = {"PGOPTIONS": "-c default_transaction_isolation=serializable"}
-    return run_pgbench(script, seconds, *where, *options, env=env)
+    return run_pgbench(script, seconds, "-d", service.writer, *options, env=env)
 
 
 def run_pgbench(script: str, seconds: float, *options: str, env: Mapping[str, str]) -> float:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from tuplegate.access.states import LIVES, Life
 from tuplegate.cli.exits import MEANINGS
-from tuplegate.engine.cockroach.tenancy.weaknesses import WEAKNESSES as COCKROACH_WEAKNESSES
+from tuplegate.engine.cells.weaknesses import WITHOUT_SANDBOX
+from tuplegate.engine.cockroach.tenancy.weaknesses import WEAKNESSES
 from tuplegate.engine.port import Weakness
-from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES
+from tuplegate.engine.postgres.tenancy.weaknesses import SHARED, TRIED
 from tuplegate.metrics.table import METRICS
 from tuplegate.protocol.errors import ERRORS
 from tuplegate.settings import Setting, list_settings
@@ -99,26 +100,41 @@ _WALLS_HEAD = """\
 
 <!-- Written by docs/generate.py from tuplegate.engine.*.tenancy.weaknesses. Do not edit. -->
 
-What tenants can reach of each other on an engine that does not keep them apart in full. Each weakness is tried at the
-start, as a tenant. What is found is logged as a warning and listed by `GET /capabilities`.
+What tenants can reach of each other on an engine of your own, which does not keep them apart in full. What holds there
+is logged as a warning at the start and listed by `GET /capabilities`. The bundled engine has none where the operating
+system has what [its sandbox](decisions/0031-cells.md) needs.
 
 Those that reach others must be accepted (`accept_weaker_walls`) before there can be a second organization. In all cases
-no tenant can change another's data, log in to another's database, end another's statements, or read or forge the
+no tenant can change another's data, log in to another's database, cancel another's statements, or read or forge the
 service's own records.
 
+## PostgreSQL
+
+Databases of one server share what the server has, whoever has prepared it
+([why](decisions/0032-what-is-not-guarded-on-a-shared-server.md)).
+
+"""
+
+_BUNDLED_HEAD = """
+## The bundled engine without a whole sandbox
+
+"""
+
+_UNPREPARED_HEAD = """
 ## PostgreSQL that no superuser has prepared
 
-As [managed PostgreSQL](operations.md#managed-postgresql). An engine that a superuser has prepared has none of these,
-but for `settings_unseen` before PostgreSQL 16. No tenant can read another's data, texts of statements or results.
+As [managed PostgreSQL](operations.md#managed-postgresql). Each of these is tried at the start, as a tenant. An engine
+that a superuser has prepared has none, but for `settings_unseen` before PostgreSQL 16. No tenant can read another's
+data, texts of statements or results.
 
 """
 
 _COCKROACH_HEAD = """
 ## CockroachDB
 
-A cluster has these however it is prepared: the engine shows to everybody what tenants should not see of each other,
-values of columns and keys among it. Use [a cluster](operations.md#cockroachdb) for one organization, or for
-organizations that trust each other.
+Each of these is tried at the start, as a tenant. A cluster has them however it is prepared: the engine shows to
+everybody what tenants should not see of each other, values of columns and keys among it. Use [a
+cluster](operations.md#cockroachdb) for one organization, or for organizations that trust each other.
 
 """
 
@@ -171,7 +187,14 @@ def metrics_page() -> str:
 
 
 def walls_page() -> str:
-    return _WALLS_HEAD + _walls(WEAKNESSES) + _COCKROACH_HEAD + _walls(COCKROACH_WEAKNESSES)
+    return "".join(
+        (
+            *(_WALLS_HEAD, _walls(SHARED)),
+            *(_BUNDLED_HEAD, _walls(WITHOUT_SANDBOX)),
+            *(_UNPREPARED_HEAD, _walls(TRIED)),
+            *(_COCKROACH_HEAD, _walls(WEAKNESSES)),
+        )
+    )
 
 
 def _walls(found: tuple[Weakness, ...]) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.external import free_port
+from tests.external import free_port, make_own
 from tests.faults import children, eventually, runs, send_signal
 
 from failover.sessions import Unanswered, ask
@@ -166,7 +166,7 @@ class Cluster:
             self._start_etcd(etcd)
             for number in range(1, NODES + 1):
                 node = Node(f"n{number}", self._directory.path / f"n{number}", free_port(), free_port())
-                self._directory.own(node.home)
+                make_own(node.home, self._directory.account)
                 self.nodes.append(node)
             for node in self.nodes:
                 self.start(node)
@@ -269,7 +269,7 @@ class Cluster:
 
     def _start_etcd(self, program: Path) -> None:
         home = self._directory.path / "etcd"
-        self._directory.own(home)
+        make_own(home, self._directory.account)
         self._etcd_port, peer_port = free_port(), free_port()
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{peer_port}"
         command = [str(program), "--name=e", f"--data-dir={home}/data", f"--initial-cluster=e={peer}"]
@@ -313,7 +313,7 @@ class Cluster:
     def _spawn(self, command: list[str], log: Path) -> "subprocess.Popen[bytes]":
         """Starts it as the user that the engine runs as."""
         account = self._directory.account
-        options = {**make_child_options(self._directory, account), "cwd": log.parent}
+        options = {**make_child_options(self._directory.path, account), "cwd": log.parent}
         # etcd 3.4 wants to be told on machines that its makers do not test.
         options["env"] |= {"ETCD_UNSUPPORTED_ARCH": "arm64", "PYTHONDONTWRITEBYTECODE": "1"}
         if account.switch and account.blocked_by(Path(command[0]).resolve()):

@@ -1,10 +1,11 @@
 """Ways to weaken the product, each of which a run must find: they show that its checks can fail.
 
 Each is applied within the process of a service node, before that starts. It names the parts of the product that it
-replaces, so one that is gone is an error and not a mutation without effect.
+replaces, so one that is gone, or is called otherwise by now, is an error and not a mutation without effect.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,17 +21,17 @@ from tuplegate.engine.libpq.quoting import quote_text
 from tuplegate.engine.postgres import pools
 from tuplegate.engine.postgres.own.admin import TenantSession
 from tuplegate.engine.postgres.pool import Login
-from tuplegate.engine.postgres.query import rules
 from tuplegate.engine.postgres.query.execute import Execution
-from tuplegate.engine.postgres.query.run import Run
 from tuplegate.engine.postgres.replication import snapshots
 from tuplegate.engine.postgres.replication.verified import Expected
+from tuplegate.engine.postgres.rules import blocks
 from tuplegate.engine.postgres.transaction.certainty import Certainty
+from tuplegate.engine.postgres.transaction.deciding import Decision
 from tuplegate.engine.postgres.transaction.histories import Histories
 from tuplegate.engine.postgres.transaction.ledger import Ledger
 from tuplegate.engine.postgres.transaction.records import Records
 from tuplegate.engine.postgres.transaction.recovery import Recovery
-from tuplegate.engine.postgres.transaction.two_phase import TransactionRun
+from tuplegate.engine.run.run import Run
 
 MIXED = Shares(queries=0.2, interactive=0.12, streams=0.12, snapshots=0.15, wire=0.15, chosen_ids=0.6, keys=0.5)
 """What clients send: something of everything."""
@@ -42,8 +43,13 @@ _LOST = ("reset", "half-open", "reset")
 
 
 def replace(owner: Any, name: str, new: Any) -> Any:
-    """Put something in the place of a part of the product, which must be there; return that part."""
+    """Put something in the place of a part of the product; return that part. It must be there, and what it is called
+    with must fit what takes its place."""
     old = getattr(owner, name)
+    if inspect.isroutine(old):
+        kinds = inspect.signature(old).parameters.values()
+        by_name = {each.name: None for each in kinds if each.kind is each.KEYWORD_ONLY}
+        inspect.signature(new).bind(*(None for each in kinds if each.kind < each.VAR_POSITIONAL), **by_name)
     setattr(owner, name, new)
     return old
 
@@ -66,19 +72,19 @@ def run_keys_again() -> None:
 
 
 def fail_prepared() -> None:
-    async def commit(self: TransactionRun, gid: str, _number: int) -> None:
+    async def commit(self: Decision, gid: str, _number: int) -> None:
         try:
-            await self.member.run(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
+            await self._block.member.run(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
         except ConnectionLost as lost:
-            raise port.TimedOut(self.bounds) from lost
+            raise port.TimedOut(self._run.bounds) from lost
 
-    replace(TransactionRun, "_commit_prepared", commit)
+    replace(Decision, "commit_prepared", commit)
 
 
 def roll_prepared_back() -> None:
-    async def roll_back(self: Recovery, database: str, gid: str) -> bool:
+    async def roll_back(self: Recovery, server: str, database: str, gid: str) -> bool:
         async with TenantSession(self._connector, self._secret, database) as session:
-            await session.fetch(f"ROLLBACK PREPARED {quote_text(gid)}")
+            await session.fetch_of(server, f"ROLLBACK PREPARED {quote_text(gid)}")
         return True
 
     replace(Recovery, "_commit", roll_back)
@@ -98,7 +104,7 @@ def tell_lost_as_aborted() -> None:
 
 def send_lost_again() -> None:
     tell_lost_as_aborted()
-    replace(Execution, "survives_loss", True)
+    replace(Execution, "note_loss", lambda self, lost, attempts_max: 0.0)
 
 
 def _commit_as(level: str) -> None:
@@ -128,8 +134,9 @@ def ignore_positions() -> None:
 
 def repeat_reads_only() -> None:
     pools.SESSION_SETTINGS["default_transaction_isolation"] = "repeatable read"
-    for access, command in rules._BEGIN.items():
-        rules._BEGIN[access] = Command(command.sql.replace(b"SERIALIZABLE", b"REPEATABLE READ"))
+    for step in blocks.OPENING.values():
+        assert step.command is not None
+        step.command = Command(step.command.sql.replace(b"SERIALIZABLE", b"REPEATABLE READ"))
 
 
 def weaken_wire() -> None:

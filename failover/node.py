@@ -13,19 +13,19 @@ from typing import Any
 from failover.mutations import MUTATIONS, replace
 from failover.traps import Trap, spring
 from tuplegate.cli.entry import main
-from tuplegate.engine.postgres.transaction.two_phase import TransactionRun
+from tuplegate.engine.postgres.transaction.deciding import Decision
 
 
 def set_trap(path: Path) -> None:
-    async def commit_prepared(self: TransactionRun, gid: str, number: int) -> None:
+    async def commit_prepared(self: Decision, gid: str, number: int) -> None:
         match spring(path):
             case Trap.WORKER:
                 os.kill(os.getpid(), signal.SIGKILL)
             case Trap.CONNECTION:
-                self.member.close("it has met a trap")
+                self._block.member.close("it has met a trap")
         await commit(self, gid, number)
 
-    commit: Any = replace(TransactionRun, "_commit_prepared", commit_prepared)
+    commit: Any = replace(Decision, "commit_prepared", commit_prepared)
 
 
 if __name__ == "__main__":

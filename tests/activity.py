@@ -1,4 +1,4 @@
-"""The engine's own list of its connections, as its superuser sees it, on whichever engine the tests run."""
+"""The engine's own list of a database's connections, as its superuser sees it, on whichever engine the tests run."""
 
 from typing import LiteralString
 
@@ -27,10 +27,12 @@ _ENDING: dict[str, LiteralString] = {
 
 
 class Activity:
-    """The connections of the service's tenants. `condition` is about `busy`, a statement or a transaction under way."""
+    """The tenant's connections to a database, by the engine's name of it; without one, to the service's first database.
+    `condition` is about `busy`, a statement or a transaction under way."""
 
-    def __init__(self, service: Service) -> None:
-        self.connection = psycopg.connect(service.conninfo("tuplegate"), autocommit=True)
+    def __init__(self, service: Service, database: str | None = None) -> None:
+        self.database = database or service.first_database
+        self.connection = psycopg.connect(service.server_of(self.database), autocommit=True)
         self._kind = next(name for name in reversed(_LISTINGS) if self._has(name))
         self._listing = _LISTINGS[self._kind]
         self.own_backend = _OWN_BACKEND[self._kind]
@@ -44,24 +46,17 @@ class Activity:
         self.connection.execute(sql.SQL(_ENDING[self._kind]).format(sql.Literal(backend)))
 
     def count(self, condition: LiteralString = "true") -> int:
-        row = self.connection.execute(
-            sql.SQL("select count(*) from ({}) a where datname in (select engine_name from database) and {}").format(
-                sql.SQL(self._listing), sql.SQL(condition)
-            )
-        ).fetchone()
-        assert row is not None
-        number: int = row[0]
-        return number
+        return self._count(sql.SQL(condition), [])
 
-    def count_running(self, words: str, database: str = "%") -> int:
-        """Count connections that run a statement with these words, in one database or in all of them. Engines show it
-        without its comments."""
-        row = self.connection.execute(
-            sql.SQL(
-                "select count(*) from ({}) a where busy and position(%s in lower(query)) > 0 and datname like %s"
-            ).format(sql.SQL(self._listing)),
-            [words.lower(), database],
-        ).fetchone()
+    def count_running(self, words: str) -> int:
+        """Count connections that run a statement with these words. Engines show it without its comments."""
+        return self._count(sql.SQL("busy and position(%s in lower(query)) > 0"), [words.lower()])
+
+    def _count(self, condition: sql.SQL, values: list[str]) -> int:
+        listed = sql.SQL("select count(*) from ({}) a where datname = %s and {}").format(
+            sql.SQL(self._listing), condition
+        )
+        row = self.connection.execute(listed, [self.database, *values]).fetchone()
         assert row is not None
         number: int = row[0]
         return number

@@ -14,8 +14,9 @@ from tests.directories import new_directory
 from tuplegate.engine.bundled.binaries import Binaries, choose_wheel
 from tuplegate.engine.bundled.data_directory import DataDirectory
 from tuplegate.engine.cells.layout import CellsDirectory
-from tuplegate.engine.cells.making import Prepared, make_cell, make_prepared
-from tuplegate.engine.cells.server import CellServer, CellSettings, ServerReport, ServerState
+from tuplegate.engine.cells.making import Prepared, make_cell, prepare_data
+from tuplegate.engine.cells.server import CellServer, ServerReport, ServerState
+from tuplegate.engine.cells.settings import CellSettings
 
 T = TypeVar("T")
 WAIT_S = 60.0
@@ -38,7 +39,7 @@ class Cells:
     servers: list[CellServer] = field(default_factory=list)
 
     def make(self, cell_id: str = "a") -> Path:
-        make_cell(self.directory, self.programs.prepared, cell_id)
+        make_cell(self.directory, self.programs.prepared.data, cell_id)
         return self.directory.locate(cell_id)
 
     def server(self, cell_id: str = "a", settings: CellSettings | None = None) -> CellServer:
@@ -103,10 +104,10 @@ def cell_programs() -> Iterator[Programs]:
     data = DataDirectory(parent / "data")
     data.take(None)
     binaries = choose_wheel(data)
-    data.path.chmod(0o711)
     directory = CellsDirectory(data.path)
     directory.make()
-    yield Programs(binaries, make_prepared(directory, binaries, data.account))
+    with prepare_data(directory, binaries, data.account) as prepared:
+        yield Programs(binaries, prepared)
     data.release()
     shutil.rmtree(parent)
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
@@ -13,8 +12,10 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from tests.activity import Activity
+from tests.faults import catalog
 from tests.service import ENGINE, Service, Sql, with_database
 from tests.workers import workers
+from tuplegate.engine.cells.layout import CellsDirectory
 
 WAIT_S = 30.0
 """How long a test waits for what must come by itself; it says nothing of how fast it comes on a machine at leisure."""
@@ -183,16 +184,6 @@ def engine(service: Service, database: str = "tuplegate") -> psycopg.Connection[
     return psycopg.connect(service.conninfo(database), autocommit=True)
 
 
-def readers_of_marker(service: Service, database: str) -> int:
-    """How many statements read the table `marker` of the database just now; seen from outside of it."""
-    with engine(service) as outside:
-        row = outside.execute(
-            "select count(*) from pg_stat_activity where datname = %s and state = 'active' and query ~ 'from marker$'",
-            (database,),
-        ).fetchone()
-    return 0 if row is None else int(row[0])
-
-
 def engine_name(service: Service, database_id: str) -> str:
     with engine(service) as connection:
         row = connection.execute("select engine_name from database where id = %s", [database_id]).fetchone()
@@ -201,10 +192,13 @@ def engine_name(service: Service, database_id: str) -> str:
 
 
 def sleeping(service: Service, database_id: str) -> bool:
-    """Whether a statement calls pg_sleep in the database just now."""
-    activity = Activity(service)
+    """Whether a statement calls pg_sleep in the database just now. In one that is not awake yet none does."""
+    try:
+        activity = Activity(service, engine_name(service, database_id))
+    except psycopg.OperationalError:
+        return False
     with activity.connection:
-        return activity.count_running("pg_sleep(", engine_name(service, database_id)) > 0
+        return activity.count_running("pg_sleep(") > 0
 
 
 def worker_pid(service: Service) -> int:
@@ -214,11 +208,8 @@ def worker_pid(service: Service) -> int:
 
 
 def engine_pid(service: Service) -> int:
-    """The bundled engine."""
-    pid = service.process.pid
-    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    [found] = [child for child in children if Path(f"/proc/{child}/comm").read_text() == "postgres\n"]
-    return found
+    """The bundled engine's server of the catalog."""
+    return catalog(service)
 
 
 @dataclass(frozen=True)
@@ -235,21 +226,30 @@ class Disagreements:
 
 
 def disagreements(service: Service) -> Disagreements:
-    """Every record that is active has its database and two roles in the engine, and nothing else is there.
+    """Every record that is active has its cell, or its database and two roles in an engine of one's own, and nothing
+    else is there.
 
     In an engine that several installations share, what else is there is in the records of another.
     """
     with engine(service) as connection:
         records = connection.execute("select engine_name, state from database").fetchall()
-        databases = connection.execute("select datname from pg_database where datname ~ '^tg_'").fetchall()
-        roles = connection.execute("select rolname from pg_roles where rolname ~ '^tg_'").fetchall()
         leftovers = connection.execute("select engine_name from leftover").fetchall()
         deleted = connection.execute("select id from organization where deleted_at is not null").fetchall()
-    there = {str(row[0]) for row in [*databases, *roles]}
-    wanted = {f"{name}{ending}" for name, state in records if state == "active" for ending in ("", "_w", "_r")}
+    there = list_engine(service)
+    endings = ("", "_w", "_r") if service.engine else ("",)
+    wanted = {f"{name}{ending}" for name, state in records if state == "active" for ending in endings}
     unfinished = [str(name) for name, state in records if state in ("creating", "deleting")]
     unfinished += [str(row[0]) for row in [*leftovers, *deleted]]
     return Disagreements(unfinished, sorted(wanted - there), sorted(there - wanted - _of_others(service)))
+
+
+def list_engine(service: Service) -> set[str]:
+    """The names of all databases and roles of tenants in the engine, and of all cells."""
+    with engine(service) as connection:
+        databases = connection.execute("select datname from pg_database where datname ~ '^tg_'").fetchall()
+        roles = connection.execute("select rolname from pg_roles where rolname ~ '^tg_'").fetchall()
+    cells = [] if service.engine else CellsDirectory(service.data_dir).list_cells()
+    return {str(row[0]) for row in [*databases, *roles]} | {*cells} - {"template"}
 
 
 def _of_others(service: Service) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from tests.control import Control, engine, engine_name
+from tests.control import Control, engine_name
 from tests.service import Service, Sql
 from tests.workers import workers
 from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
@@ -114,9 +114,9 @@ def begun(control: Control, name: str) -> Iterator[Iterator[bytes]]:
 
 def backends(service: Service, database_id: str) -> list[str]:
     """Roles that are logged in to the database, other than the owner."""
-    with engine(service) as connection:
+    name = engine_name(service, database_id)
+    with psycopg.connect(service.server_of(name)) as connection:
         rows = connection.execute(
-            "select usename from pg_stat_activity where datname = %s and usename like 'tg%%d'",
-            [engine_name(service, database_id)],
+            "select usename from pg_stat_activity where datname = %s and usename like 'tg%%d'", [name]
         )
         return [str(row[0]) for row in rows]

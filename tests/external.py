@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 
 from tests.directories import new_directory
+from tests.servers import wait_until
 from tuplegate.engine.bundled.binaries import (
     Binaries,
     before_exec,
@@ -20,7 +21,7 @@ from tuplegate.engine.bundled.binaries import (
     make_child_options,
     run_program,
 )
-from tuplegate.engine.bundled.data_directory import DataDirectory
+from tuplegate.engine.bundled.data_directory import Account, DataDirectory
 
 PROGRAMS = os.environ.get("TUPLEGATE_TEST_PROGRAMS", "")
 """Directory of the programs of another PostgreSQL, to see the same tests on it."""
@@ -40,6 +41,7 @@ class ExternalServer:
         self._binaries: Binaries = (
             choose_custom(Path(PROGRAMS), self._directory) if PROGRAMS else choose_wheel(self._directory)
         )
+        make_own(self.pgdata, self._directory.account)
         self._settings = {"max_prepared_transactions": "1000", "max_connections": "100", **settings}
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,7 +50,7 @@ class ExternalServer:
 
     @property
     def pgdata(self) -> Path:
-        return self._directory.pgdata
+        return self._directory.path / "postgres"
 
     @property
     def log(self) -> str:
@@ -63,10 +65,11 @@ class ExternalServer:
             return cursor.fetchall() if cursor.description else []
 
     def _initialize(self) -> None:
-        self._directory.replace("password", PASSWORD.encode())
+        password = self._home / "password"
+        password.write_text(PASSWORD)
         command = [str(self._binaries.path / "initdb"), "-D", str(self.pgdata), "-U", OWNER, "--encoding=UTF8"]
-        command += ["--auth=scram-sha-256", f"--pwfile={self._home / 'data' / 'password'}", "--no-sync"]
-        run_program([*command, "--locale=C"], self._directory, self._directory.account)
+        command += ["--auth=scram-sha-256", f"--pwfile={password}", "--no-sync"]
+        run_program([*command, "--locale=C"], self._directory.path, self._directory.account)
 
     def start(self) -> None:
         command = [str(self._binaries.path / "postgres"), "-D", str(self.pgdata), "-p", str(self.port)]
@@ -79,7 +82,7 @@ class ExternalServer:
                 stdout=log,
                 stderr=log,
                 preexec_fn=before_exec(signal.SIGINT),  # noqa: PLW1509 - it is started before any thread
-                **make_child_options(self._directory, self._directory.account),
+                **make_child_options(self._directory.path, self._directory.account),
             )
         deadline = time.monotonic() + START_S
         while not self._answers():
@@ -154,9 +157,20 @@ class Standby(ExternalServer):
         ]
         run_program(
             [*command, "-D", str(self.pgdata), "--checkpoint=fast", "--no-sync"],
-            self._directory,
+            self._directory.path,
             self._directory.account,
         )
+
+    def catch_up(self) -> None:
+        """Waits until it shows all that its primary has written by now."""
+        [(end,)] = self._primary.execute("select pg_current_wal_lsn()")
+        wait_until(lambda: self.execute(f"select pg_last_wal_replay_lsn() >= '{end}'") == [(True,)])
+
+
+def make_own(path: Path, account: Account) -> None:
+    """Makes a directory for the account alone."""
+    path.mkdir(mode=0o700)
+    os.chown(path, account.uid, account.gid)
 
 
 def _parent(process: Path) -> int:

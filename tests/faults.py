@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +12,82 @@ import httpx
 import psycopg
 
 from tests.service import Service
+from tests.workers import is_worker, numbers
+from tuplegate.engine.bundled.data_directory import SOCKET_NAME
 
 DOUBT_S = 30.0
 
 
-def as_superuser(service: Service, sql: str, database: str = "postgres") -> list[Any]:
-    with psycopg.connect(service.conninfo(database), autocommit=True) as connection:
+def as_superuser(service: Service, sql: str, database: str = "") -> list[Any]:
+    """On the server of a database, of the first one as a rule, which must be awake."""
+    conninfo = service.conninfo(database) if database else service.server_of()
+    with psycopg.connect(conninfo, autocommit=True) as connection:
         cursor = connection.execute(sql.encode())
         return cursor.fetchall() if cursor.description else []
 
 
-def child(service: Service, *, engine: bool) -> int:
-    """The engine's first process, or the worker, once there is one."""
-    pid = service.process.pid
+def child(service: Service, *, engine: bool, database: str = "") -> int:
+    """The first process of a database's server, of the first one as a rule, or the worker, once there is one."""
+    return _find(service, _cell(service, database) / "data" if engine else None)
+
+
+def engine_socket_directory(service: Service) -> Path:
+    """Where the first database's server takes connections; it does by now, as somebody uses it."""
+    eventually(lambda: as_superuser(service, "select 1") == [(1,)])
+    return _cell(service) / "run"
+
+
+def _cell(service: Service, database: str = "") -> Path:
+    return service.data_dir / "cells" / (database or service.first_database)
+
+
+def has_server(service: Service) -> bool:
+    """Whether the first database's server runs, or is being started."""
+    return _look(service, _cell(service) / "data") > 0
+
+
+def is_awake(service: Service) -> bool:
+    """Whether the first database's server has its socket, and so takes connections."""
+    return (_cell(service) / "run" / SOCKET_NAME).exists()
+
+
+def catalog(service: Service) -> int:
+    """The first process of the catalog's server, once there is one."""
+    return _find(service, service.data_dir / "catalog" / "data")
+
+
+def _find(service: Service, data: Path | None) -> int:
+    """The server of the bundled engine on the data, or the worker."""
     deadline = time.monotonic() + DOUBT_S
     while time.monotonic() < deadline:
-        for found in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-            try:
-                if (Path(f"/proc/{found}/comm").read_text() == "postgres\n") is engine:
-                    return found
-            except OSError:
-                continue  # it has just ended
+        if found := _look(service, data):
+            return found
         time.sleep(0.005)
     raise AssertionError("there is none")
+
+
+def _look(service: Service, data: Path | None) -> int:
+    for found in children(service.process.pid):
+        with suppress(OSError):  # it has just ended
+            if is_worker(found) if data is None else _serves_data(found, data):
+                return found
+    return 0
+
+
+def _serves_data(pid: int, data: Path) -> bool:
+    return f"\0-D\0{data}\0" in Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def backends(service: Service, condition: str = "true") -> list[int]:
+    """The processes of connections to the first database's server, by what its pg_stat_activity shows of them. It has
+    numbers of its own for its processes."""
+    inside = {pid for (pid,) in as_superuser(service, f"select pid from pg_stat_activity where {condition}")}
+    found = []
+    for pid in children(child(service, engine=True)):
+        with suppress(OSError):  # it has just ended
+            if numbers(pid)[-1] in inside:
+                found.append(pid)
+    return found
 
 
 def eventually(condition: Callable[[], bool], seconds: float = DOUBT_S) -> None:
@@ -82,8 +136,17 @@ def kill(pid: int) -> None:
 
 
 def kill_engine(service: Service) -> None:
-    """Kills all of its processes, so that nothing is left that could still write; returns when they are dead."""
-    postmaster = child(service, engine=True)
+    """Kills the first database's server with all of its processes, so that nothing is left that could still write;
+    returns when they are dead. The next request starts it again."""
+    _kill_server(child(service, engine=True))
+
+
+def kill_catalog(service: Service) -> None:
+    """The same with the server of the catalog, which the service starts again by itself."""
+    _kill_server(catalog(service))
+
+
+def _kill_server(postmaster: int) -> None:
     pids = [postmaster, *children(postmaster)]
     for pid in pids:
         send_signal(pid, signal.SIGKILL)
@@ -102,8 +165,17 @@ def runs(pid: int) -> bool:
         return False
 
 
+def answers(service: Service) -> bool:
+    """Whether the first database answers. Its server is started again for that, if it was killed."""
+    with service.client() as client:
+        return client.post("/v1/query", json={"sql": "select 1"}).status_code == 200
+
+
 def none_in_doubt(service: Service) -> bool:
-    return as_superuser(service, "select gid from pg_prepared_xacts where gid like 'tuplegate%'") == []
+    return (
+        answers(service)
+        and as_superuser(service, "select gid from pg_prepared_xacts where gid like 'tuplegate%'") == []
+    )
 
 
 def serves(service: Service) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from tests.service import Service
 from tuplegate.engine.cockroach.own.installing import find_cluster
@@ -24,20 +25,23 @@ _WAIT_S = 60.0
 
 
 def conninfo(service: Service) -> str:
-    return read_url(service.engine) if service.engine else f"host={service.data_dir}/run user=tuplegate"
+    """For the superuser of the first database's server, in the words of a driver."""
+    return read_url(service.server_of())
 
 
 def tenant_of(service: Service) -> str:
     """The engine's name of the first database."""
-    with psycopg.connect(service.conninfo("tuplegate")) as connection:
-        row = connection.execute("select engine_name from database where is_default").fetchone()
-    assert row is not None
-    return str(row[0])
+    return service.first_database
 
 
 def owner(service: Service) -> "psycopg.Connection[tuple[Any, ...]]":
     """A connection to the first database as the owner of the installation."""
     return psycopg.connect(service.conninfo(tenant_of(service)), autocommit=True)
+
+
+def empty_database(service: Service) -> str:
+    """For the superuser: the database of that server that holds nothing, which every server has."""
+    return make_conninfo(service.server_of(), dbname="postgres")
 
 
 def scratch_schemas(connection: "psycopg.Connection[tuple[Any, ...]]") -> list[str]:
@@ -63,6 +67,9 @@ def kill_worker(service: Service) -> None:
 
 
 def _secret(service: Service) -> bytes:
+    """What a worker's adapter for the first database is told."""
+    if not service.engine:
+        return service.cells.secret_of(tenant_of(service))
     with psycopg.connect(service.conninfo("tuplegate")) as connection:
         row = connection.execute("select secret from installation").fetchone()
     assert row is not None

@@ -1,4 +1,4 @@
-"""Servers of the bundled engine for tests: start one, ask it, look at its processes and files, kill its supervisor."""
+"""The bundled engine without the service: open it, ask the catalog's server, look at processes and files."""
 
 import os
 import shutil
@@ -7,15 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
 
 import tuplegate
-from tests.directories import copy_data, make_once, new_directory
-from tests.service import prepare_data
-from tuplegate.engine.bundled.server import BundledServer, BundledSettings
+from tests.directories import new_directory
+from tests.service import copy_initialized
+from tuplegate.settings import Settings
+from tuplegate.supervisor.engine_server import Bundled, open_bundled
 
 SOURCE = Path(tuplegate.__file__).parents[1]
 WAIT_S = 30.0
@@ -23,22 +25,19 @@ WAIT_S = 30.0
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the engine as another user")
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-# Starts a server on the directory given, prints its pid and waits to be killed.
+# Opens the engine on the directory given, prints the pid of the catalog's server and waits to be killed.
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from tuplegate.engine.bundled.server import BundledServer, BundledSettings
-server = BundledServer(BundledSettings(Path(sys.argv[1])))
-server.prepare()
-server.start()
-print(server.pid, flush=True)
-sys.stdin.read()
-server.stop()
-server.release()
+from tuplegate.settings import Settings
+from tuplegate.supervisor.engine_server import open_bundled
+with open_bundled(Settings(data_dir=Path(sys.argv[1]))) as bundled:
+    print(bundled.catalog.pid, flush=True)
+    sys.stdin.read()
 """
 
-Open = Callable[..., BundledServer]
-"""Gives a server, prepared or started, with the settings given as keywords."""
+Open = Callable[..., Bundled]
+"""Opens the bundled engine, with the settings given as keywords, until the end of the test."""
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -59,12 +58,13 @@ def alive(pid: int) -> bool:
         return False
 
 
-def connect(server: BundledServer, database: str = "postgres") -> psycopg.Connection:
-    return psycopg.connect(f"{server.conninfo} dbname={database}", autocommit=True)
+def connect(engine: Bundled, database: str = "postgres", **options: str) -> psycopg.Connection:
+    """As the superuser of the catalog's server, which is a plain PostgreSQL to most tests."""
+    return psycopg.connect(engine.conninfo, autocommit=True, dbname=database, **options)  # type: ignore[arg-type]
 
 
-def ask(server: BundledServer, sql: str) -> object:
-    with connect(server) as connection:
+def ask(engine: Bundled, sql: str) -> object:
+    with connect(engine) as connection:
         row = connection.execute(sql.encode()).fetchone()
         assert row is not None
         return row[0]
@@ -112,30 +112,14 @@ def data_dir() -> Iterator[Path]:
 @pytest.fixture
 def copied(data_dir: Path) -> None:
     """Data that were made before, for tests that are about something else."""
-    copy_data(make_once("prepared", prepare_data), data_dir)
+    copy_initialized(data_dir)
 
 
 @pytest.fixture
-def prepared(data_dir: Path) -> Iterator[Open]:
-    servers: list[BundledServer] = []
+def started(data_dir: Path) -> Iterator[Open]:
+    with ExitStack() as stack:
 
-    def prepare(**settings: object) -> BundledServer:
-        server = BundledServer(BundledSettings(data_dir=data_dir, **settings))  # type: ignore[arg-type]
-        servers.append(server)
-        server.prepare()
-        return server
+        def start(**settings: object) -> Bundled:
+            return stack.enter_context(open_bundled(Settings(data_dir=data_dir, **settings)))  # type: ignore[arg-type]
 
-    yield prepare
-    for server in servers:
-        server.stop()
-        server.release()
-
-
-@pytest.fixture
-def started(prepared: Open) -> Open:
-    def start(**settings: object) -> BundledServer:
-        server = prepared(**settings)
-        server.start()
-        return server
-
-    return start
+        yield start

@@ -23,9 +23,17 @@ import pytest
 
 from tests import preloaded
 from tests.directories import copy_data, make_once, new_directory
-from tuplegate.engine.bundled.server import BundledServer, BundledSettings
-from tuplegate.engine.postgres.own.installing import PostgresOwner
+from tuplegate.engine.cells.catalog import find_catalog
+from tuplegate.engine.cells.databases import Installation
+from tuplegate.engine.cells.layout import CellsDirectory
+from tuplegate.engine.cells.server import is_ready
+from tuplegate.engine.cells.template import Template
+from tuplegate.engine.libpq.logins import as_tenant
+from tuplegate.engine.port import Access
+from tuplegate.engine.postgres.tenancy.following import Limits
 from tuplegate.installation import install
+from tuplegate.settings import Settings
+from tuplegate.supervisor.engine_server import open_bundled
 
 ENGINE = os.environ.get("TUPLEGATE_TEST_ENGINE", "")
 """URL of a PostgreSQL to run the tests on instead of bundled ones: `make test ENGINE=…`. Its database is not used; its
@@ -73,10 +81,52 @@ class Service:
         return (self.home / "service.log").read_text()
 
     def conninfo(self, database: str) -> str:
-        """For the engine's superuser; `tuplegate` is the metadata database, whatever its name."""
-        if not self.engine:
-            return f"host={self.data_dir}/run user=tuplegate dbname={database}"
-        return self.engine if database == "tuplegate" else with_database(self.engine, database)
+        """For the engine's superuser; `tuplegate` is the metadata database, whatever its name. Each other database has
+        a server of its own in the bundled engine, which must be awake; the first one is waked."""
+        if self.engine:
+            return self.engine if database == "tuplegate" else with_database(self.engine, database)
+        return self._catalog if database == "tuplegate" else f"{self._cell(database)} dbname={database}"
+
+    def server_of(self, database: str = "") -> str:
+        """For the engine's superuser, in the service's own database on the server that a database is on: without one,
+        the service's first."""
+        return self.engine or f"{self._cell(database or self.first_database)} dbname=tuplegate"
+
+    @property
+    def first_database(self) -> str:
+        """The engine's name of the first database."""
+        with psycopg.connect(self.conninfo("tuplegate")) as connection:
+            row = connection.execute(
+                "select engine_name from database where is_default order by created_at limit 1"
+            ).fetchone()
+        assert row is not None
+        return str(row[0])
+
+    @property
+    def writer(self) -> str:
+        """For the role that writes in the first database, which is waked. With the bundled engine."""
+        cells, name = self.cells, self.first_database
+        self._cell(name)
+        return f"{as_tenant(cells.login(name), cells.secret_of(name), name, Access.WRITE)} dbname={name}"
+
+    @property
+    def _catalog(self) -> str:
+        return f"{find_catalog(self.data_dir)} dbname=tuplegate"
+
+    @property
+    def cells(self) -> Installation:
+        """What a worker knows of the cells, where databases have them."""
+        with psycopg.connect(self._catalog) as connection:
+            row = connection.execute("select secret from installation").fetchone()
+        assert row is not None
+        return Installation(row[0], CellsDirectory(self.data_dir), Template("", Path(), "", "", 0), (), Limits())
+
+    def _cell(self, database: str) -> str:
+        cells = self.cells
+        if self.key and not is_ready(cells.directory.locate(database)):
+            with self.client() as client:
+                client.post("/v1/query", json={"sql": "select"})  # wakes the database that the first key is for
+        return cells.superuser(database)
 
     @property
     def trust(self) -> ssl.SSLContext:
@@ -107,26 +157,16 @@ def new_data_dir() -> Path:
     return new_directory() / "data"
 
 
-def prepare_data(data_dir: Path) -> None:
-    """Do what a first start does before the server runs."""
-    server = BundledServer(BundledSettings(data_dir))
-    try:
-        server.prepare()
-    finally:
-        server.release()
-
-
 def _initialize(data_dir: Path) -> None:
     """Make everything but the first key, as a service does that is stopped before it has shown that."""
-    copy_data(make_once("prepared", prepare_data), data_dir)
-    server = BundledServer(BundledSettings(data_dir))
-    try:
-        server.prepare()
-        server.start()
-        asyncio.run(install(PostgresOwner(server.conninfo, is_bundled=True)))
-    finally:
-        server.stop()
-        server.release()
+    settings = Settings(data_dir=data_dir)
+    with open_bundled(settings) as bundled:
+        asyncio.run(install(bundled.owner(settings)))
+
+
+def copy_initialized(data_dir: Path) -> None:
+    """Put there what a first start makes, but for the first key."""
+    copy_data(make_once("initialized", _initialize), data_dir)
 
 
 def with_database(url: str, database: str) -> str:
@@ -170,11 +210,11 @@ def start_service(
     arguments = ["serve", "--data-dir", str(data_dir), *ports, *flags]
     engine = (env or {}).get("TUPLEGATE_ENGINE") or engine_for(data_dir)
     external = {"TUPLEGATE_ENGINE": engine, "TUPLEGATE_ENGINE_EXCLUSIVE": "true"} if engine else {}
-    if engine and "TUPLEGATE_ENGINE" not in (env or {}):
+    if engine or "TUPLEGATE_ENGINES" in (env or {}):
         external["TUPLEGATE_ACCEPT_WEAKER_WALLS"] = "true"  # the tests' own organizations trust each other
     given = {**os.environ, **external, **(env or {})}
     if initialized and not engine and not data_dir.exists():
-        copy_data(make_once("initialized", _initialize), data_dir)
+        copy_initialized(data_dir)
     # A first start is tried in full, and so is what Python would have to be told at its own start.
     is_changed = program != "tuplegate"
     is_full = (
@@ -228,12 +268,16 @@ def remove(data_dir: Path) -> None:
 
 @contextmanager
 def running_service(*flags: str, env: dict[str, str] | None = None) -> Iterator[Service]:
-    """Gives a service with data of its own. It must stop as it should, and its data are removed."""
+    """Gives a service with data of its own. It must stop as it should, and its data are removed. Where the test fails,
+    nothing of it goes on beside the others."""
     data_dir = new_data_dir()
     running = start_service(data_dir, *flags, env=env)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    try:
+        yield running
+        assert running.stop() == 0
+    finally:
+        running.kill()
+        remove(data_dir)
 
 
 def with_force(server: psycopg.Connection[Any]) -> str:

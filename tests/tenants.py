@@ -31,6 +31,11 @@ class Tenant:
     def sql(self, scope: str) -> Sql:
         return self.read if scope == "read" else self.write
 
+    @property
+    def database(self) -> str:
+        """The engine's name of its first database, which is awake from here on."""
+        return str(self.write.value("select current_database()"))
+
     def transaction(self, *statements: str, **more: Any) -> httpx.Response:
         return self.write.client.post("/v1/transaction", json={"statements": statements, **more})
 
@@ -109,6 +114,13 @@ def undisturbed(tenant: Tenant) -> Iterator[None]:
 
 @contextmanager
 def as_owner(service: Service, database: str = "tuplegate") -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
-    """A look at the engine from outside."""
+    """A look at the engine from outside: where the catalog is, or where a database is that was just used."""
     with psycopg.connect(service.conninfo(database), autocommit=True) as engine:
+        yield engine
+
+
+@contextmanager
+def server_of(tenant: Tenant) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
+    """A look at the server of a tenant's first database from outside."""
+    with as_owner(tenant.service, tenant.database) as engine:
         yield engine

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
-from tests.service import Service
+from tests.service import Service, Sql
 
 _SETTINGS = "-c default_transaction_isolation=serializable -c TimeZone=UTC -c lc_messages=C -c synchronous_commit=off"
 """What the plain one has written need not be on disk: nobody asks for it after a crash."""
@@ -133,10 +133,12 @@ def _field(result: PGresult, name: pq.DiagnosticField) -> str | None:
 def twins_of(service: Service, key: str) -> Iterator[Twins]:
     """Beside the tenant's database that the key is for, which must have no code."""
     name = f"twin_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as server:
+    with service.client(key) as client:
+        beside = service.server_of(Sql(client).value("select current_database()"))
+    with psycopg.connect(beside, autocommit=True) as server:
         server.execute(f"create database {name} template template0 encoding 'UTF8' locale 'C'".encode())
         try:
-            info = psycopg.conninfo.make_conninfo(service.conninfo(name), options=_SETTINGS, client_encoding="UTF8")
+            info = psycopg.conninfo.make_conninfo(beside, dbname=name, options=_SETTINGS, client_encoding="UTF8")
             plain = pq.PGconn.connect(info.encode())
             headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
             twins = Twins(http.client.HTTPConnection(service.url.removeprefix("http://")), headers, plain)

@@ -21,9 +21,24 @@ def workers(service: Service) -> list[int]:
     found = []
     for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
         with suppress(OSError):  # it has just ended
-            if Path(f"/proc/{child}/comm").read_text() != "postgres\n" and _state(child) != "Z":
+            if is_worker(child):
                 found.append(child)
     return found
+
+
+def is_worker(pid: int) -> bool:
+    """Whether a child of the service is a worker, and no server of the engine's, nor one that is just started."""
+    is_server = Path(f"/proc/{pid}/comm").read_text() == "postgres\n" or len(numbers(pid)) > 1
+    return not is_server and _state(pid) != "Z"
+
+
+def numbers(pid: int) -> list[int]:
+    """The numbers of a process in each of its namespaces; the last is what it takes for its own."""
+    return [int(number) for number in _status(pid).split("\nNSpid:")[1].split("\n")[0].split()]
+
+
+def _status(pid: int) -> str:
+    return Path(f"/proc/{pid}/status").read_text()
 
 
 def _state(pid: int) -> str:
@@ -32,7 +47,7 @@ def _state(pid: int) -> str:
 
 def peak_mb(service: Service) -> float:
     """The most memory that a worker of the service has taken so far."""
-    found = (Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0] for pid in workers(service))
+    found = (_status(pid).split("VmHWM:")[1].split()[0] for pid in workers(service))
     return max(map(int, found)) / 1024
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from tests.fault_plan import KINDS, FaultPlan
+from tests.fault_plan import KINDS, SLEEP_KINDS, FaultPlan
 from tests.faults import eventually, none_in_doubt, serves
 from tests.histories import check
 from tests.list_append.statements import create_table, final_lists, save_history
@@ -25,6 +25,7 @@ from torture.cluster_run import FAULTS, ClusterRun
 from torture.cluster_run import run as run_on_cluster
 
 TABLE = "torture"
+BUNDLED = (*KINDS, *SLEEP_KINDS)
 CHOSEN_IDS = 0.3
 QUERIES = 0.3
 FAULTY = ("Traceback", "unexpected failure", "a background task failed", "the worker stands still")
@@ -64,7 +65,7 @@ def _torture_cluster(arguments: argparse.Namespace, seed: int) -> list[str]:
 
 def _torture_bundled(arguments: argparse.Namespace, seed: int) -> list[str]:
     data_dir = new_data_dir()
-    service = start_service(data_dir, "--workers", str(arguments.workers))
+    service = start_service(data_dir, "--workers", str(arguments.workers), "--cell-idle-s", "1")
     try:
         return _torture(service, arguments, seed)
     finally:
@@ -90,10 +91,10 @@ def _arguments() -> argparse.Namespace:
         "--faults",
         nargs="*",
         metavar="FAULT",
-        help=f"some of: {', '.join(KINDS)}; on CockroachDB of: {', '.join(FAULTS)}; or none",
+        help=f"some of: {', '.join(BUNDLED)}; on CockroachDB of: {', '.join(FAULTS)}; or none",
     )
     arguments = parser.parse_args()
-    kinds = list(FAULTS if arguments.engine_binary else KINDS)
+    kinds = list(FAULTS if arguments.engine_binary else BUNDLED)
     if arguments.faults is None:
         arguments.faults = kinds
     unknown = [kind for kind in arguments.faults if kind not in kinds]
@@ -114,7 +115,8 @@ def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list
     thread.start()
     still: list[str] = []
     if arguments.faults:
-        plan = FaultPlan(service, seed, arguments.fault_every, lambda: work.done, tuple(arguments.faults))
+        kinds = tuple(arguments.faults)
+        plan = FaultPlan(service, seed, arguments.fault_every, lambda: work.done, kinds, work.rest)
         try:
             with plan:
                 still = _report(thread, work, started, plan)

@@ -189,8 +189,10 @@ class RawConnection(asyncio.Protocol):
         await self.lost
 
 
-async def open_raw(url: str, trust: ssl.SSLContext | None = None, timeout_s: float = 30) -> RawConnection:
-    """Connect to the address; with TLS where it says so."""
+async def open_raw(
+    url: str, trust: ssl.SSLContext | None = None, timeout_s: float = 30, *, source: str | None = None
+) -> RawConnection:
+    """Connect to the address, from another one of this machine if `source` names it; with TLS where the URL says so."""
     address = urlsplit(url)
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_s):
@@ -200,6 +202,7 @@ async def open_raw(url: str, trust: ssl.SSLContext | None = None, timeout_s: flo
             address.port or 0,
             ssl=trust if address.scheme == "https" else None,
             server_hostname="localhost" if address.scheme == "https" else None,
+            local_addr=(source, 0) if source else None,
         )
     return connection
 

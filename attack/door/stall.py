@@ -32,6 +32,9 @@ _SPARING_PAUSE_S = 0.02
 """Between the bystander's requests: in a full run, and where time is short and no times are asked for."""
 _KEPT = 3
 """Connections of the bystander that stay open; one more is opened anew for every request."""
+_SOURCE = "127.0.0.2"
+"""The bystander's own address, from which it opens new connections. Until its key is read, a new client at the flood's
+address cannot be told from the flood, so it may lose its connection: see `tuplegate.http.precedence`."""
 _FLOOD_MAX_S = 120.0
 _CONNECTIONS_MAX = 14_000
 """More than a flood opens: that there is an end to them is another matter."""
@@ -118,7 +121,7 @@ class _Bystander:
             began = time.monotonic()
             try:
                 if connection is None:
-                    connection = await open_raw(self._url, self._trust, _ANSWER_S)
+                    connection = await open_raw(self._url, self._trust, _ANSWER_S, source=_SOURCE if anew else None)
                 connection.send(self._request)
                 answer = await connection.answer(_ANSWER_S)
                 wrong = _unless_row(answer)

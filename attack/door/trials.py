@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from attack import inside
 from attack.campaign import Verdict
 from attack.door.crosstalk import TLS, check, several_workers
 from attack.door.floods import FLOODS, Flood
@@ -86,6 +87,8 @@ TRIALS: dict[str, Trial] = {
         Trial("like_the_engine", "Every statement is answered as over a plain connection to the engine.", compare),
         Trial("crosstalk", "Nobody gets a byte of an answer to anybody else's request.", _crosstalk),
         Trial("handover", "Every request of an open transaction is answered, whichever worker holds it.", _handover),
+        Trial("inside_nonsense", "No server of a tenant's own harms others by what it answers.", inside.run_nonsense),
+        Trial("inside_native", "Native code in a server of a tenant's own reaches nobody else.", inside.run_native),
         Trial("oddities", "Odd requests, more than a hundred thousand, leave nothing behind in memory.", _oddities),
         *(Trial(flood.name, flood.sentence, partial(_stall, flood)) for flood in FLOODS.values()),
     )

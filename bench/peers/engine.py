@@ -55,5 +55,5 @@ def _psql(service: Tuplegate) -> float:
 
 
 def _program(name: str, service: Tuplegate) -> list[str]:
-    socket_dir, database, role = service.tenant()
-    return [str(_PROGRAMS / name), "-h", str(socket_dir), "-U", role, "-d", database]
+    assert service.service is not None
+    return [str(_PROGRAMS / name), "-d", service.service.writer]

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,8 @@ from bench.peers import workloads
 from bench.peers.exchange import Answer, exchange
 from bench.peers.processes import Child, NotStarted, accepts, free_port
 from bench.peers.workloads import MARK, POSTGRESQL, SQLITE, Workload
-from tuplegate.engine.bundled.server import BundledServer
 from tuplegate.settings import Settings
-from tuplegate.supervisor.engine_server import read_bundled_settings
+from tuplegate.supervisor.engine_server import Bundled, open_bundled
 
 PROGRAMS = Path(__file__).parent / "programs"
 COUNTED = {"TUPLEGATE_TIERS": "free=200, unlimited=1000000000"}  # the quota is kept, and never reached
@@ -153,15 +153,6 @@ class Tuplegate(Server):
     def value(self, sql: str) -> int:
         answer = self.ask(Request("/v1/query", {"sql": sql, "row_mode": "arrays"}))
         return int(answer.json()["rows"][0][0])
-
-    def tenant(self) -> tuple[Path, str, str]:
-        """Where the engine listens, and its names of the first database and of its writing role."""
-        assert self.service is not None
-        socket_dir = self.service.data_dir / "run"
-        with psycopg.connect(f"host={socket_dir} user=tuplegate dbname=tuplegate") as connection:
-            row = connection.execute("select engine_name from database where is_default").fetchone()
-            assert row is not None
-        return socket_dir, str(row[0]), f"{row[0]}_w"
 
 
 class Peer(Server):
@@ -363,7 +354,8 @@ class FastApi(Peer):
     durable = True
     durability = Tuplegate.durability
 
-    engine: BundledServer | None = None
+    engine: "AbstractContextManager[Bundled] | None" = None
+    bundled: Bundled | None = None
     where = ""
 
     def version(self) -> str:
@@ -371,18 +363,17 @@ class FastApi(Peer):
         code = "import fastapi, asyncpg, uvicorn; print(fastapi.__version__, asyncpg.__version__, uvicorn.__version__)"
         text = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
         fastapi, asyncpg, uvicorn = text.split()
-        assert self.engine is not None
-        return f"{fastapi}, asyncpg {asyncpg}, uvicorn {uvicorn}, PostgreSQL {self.engine.version}"
+        with psycopg.connect(self.where) as connection:
+            version = connection.info.parameter_status("server_version")
+        return f"{fastapi}, asyncpg {asyncpg}, uvicorn {uvicorn}, PostgreSQL {version}"
 
     def start(self) -> None:
-        engine = BundledServer(read_bundled_settings(Settings(data_dir=self.home / "data")))
-        engine.prepare()
-        self.engine = engine
-        engine.start()
-        with psycopg.connect(f"{engine.conninfo} dbname=postgres", autocommit=True) as connection:
-            connection.execute("create role app login")
+        self.engine = open_bundled(Settings(data_dir=self.home / "data"))
+        self.bundled = self.engine.__enter__()
+        with psycopg.connect(self.bundled.conninfo, dbname="postgres", autocommit=True) as connection:
+            connection.execute("create role app login password 'app'")
             connection.execute("create database app owner app")
-        self.where = f"postgresql://app@/app?host={engine.socket_dir}"
+        self.where = f"postgresql://app:app@/app?host={self.bundled.directory.catalog / 'run'}"
         with psycopg.connect(self.where, autocommit=True) as connection:
             for statement in POSTGRESQL.tables():
                 connection.execute(statement.encode())
@@ -395,14 +386,12 @@ class FastApi(Peer):
     def stop(self) -> None:
         super().stop()
         if self.engine is not None:
-            self.engine.stop()
-            self.engine.release()
-            self.engine = None
+            self.engine.__exit__(None, None, None)
+            self.engine = self.bundled = None
 
     def roots(self) -> list[int]:
-        assert self.engine is not None
-        assert self.engine.pid is not None
-        return [*super().roots(), self.engine.pid]
+        assert self.bundled is not None
+        return [*super().roots(), self.bundled.catalog.pid]
 
     def request(self, workload: Workload) -> Request | None:
         match workload:

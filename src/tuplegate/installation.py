@@ -27,7 +27,7 @@ _REQUEST = "install"
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """`login` is what workers log in with, and `weaknesses` what the engine leaves open to tenants.
+    """`login` is what workers log in with, and `weaknesses` what the engines leave open to tenants.
 
     `has_key` is false until the first key was shown.
     """
@@ -38,8 +38,11 @@ class Installed:
     weaknesses: tuple[port.Weakness, ...] = ()
 
 
-async def install(owner: port.EngineOwner, *, accept_weaker_walls: bool = False) -> Installed:
-    """Bring the installation on the first engine up to date. One service process at a time."""
+async def install(
+    owner: port.EngineOwner, beside: tuple[port.Weakness, ...] = (), *, accept_weaker_walls: bool = False
+) -> Installed:
+    """Bring the installation on the first engine up to date. One service process at a time. `beside` is what other
+    engines leave open."""
     async with owner.prepare() as preparation:
         session = preparation.session
         await schema.migrate(session)
@@ -48,7 +51,7 @@ async def install(owner: port.EngineOwner, *, accept_weaker_walls: bool = False)
         catalog = Catalog(session)
         await _bring_up_to_date(catalog, ready, port.FIRST_ENGINE)
         database = await _make_first_database(catalog, ready)
-        weaknesses = await ready.find_weaknesses(database)
+        weaknesses = tuple(dict.fromkeys((*await ready.find_weaknesses(database), *beside)))
         if not accept_weaker_walls and await catalog.organizations.count() > 1:
             _refuse_several(weaknesses)
         return Installed(ready.login, await _has_key(session, catalog), installation, weaknesses)
@@ -69,7 +72,7 @@ def _refuse_several(weaknesses: tuple[port.Weakness, ...]) -> None:
     names = [weakness.name for weakness in weaknesses if weakness.reaches_others]
     if names:
         raise port.EngineRefused(
-            "\n- there are several organizations, and it does not keep them apart in full"
+            "\n- there are several organizations, which are not kept apart in full"
             f" ({', '.join(names)}). Read in docs/walls.md what that means and what closes it; or accept it, and start"
             " with --accept-weaker-walls"
         )

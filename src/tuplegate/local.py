@@ -3,12 +3,12 @@
 import asyncio
 
 from tuplegate.access.scopes import Scope
-from tuplegate.engine.bundled.server import BundledServer
+from tuplegate.engine.cells.catalog import find_catalog
 from tuplegate.engine.opening import find_owner, owner_of
 from tuplegate.engine.port import EngineFailure
 from tuplegate.installation import create_key, install
 from tuplegate.settings import Settings
-from tuplegate.supervisor.engine_server import open_bundled, read_bundled_settings, read_engine_address
+from tuplegate.supervisor.engine_server import open_bundled, read_engine_address
 from tuplegate.supervisor.failures import ServeError
 
 
@@ -25,14 +25,14 @@ def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
             f"{settings.data_dir} is not a data directory of Tuplegate, or cannot be read by this user."
             " Name the one that the service uses with --data-dir."
         )
-    running = owner_of(BundledServer(read_bundled_settings(settings)).conninfo, settings, is_bundled=True)
     try:
+        running = owner_of(find_catalog(settings.data_dir.resolve()), settings, is_bundled=True)
         return asyncio.run(create_key(running, name, scopes)).text
-    except EngineFailure:
+    except (OSError, EngineFailure):
         pass  # the service does not run
     try:
-        with open_bundled(settings) as server:
-            owner = owner_of(server.conninfo, settings, is_bundled=True)
+        with open_bundled(settings) as bundled:
+            owner = bundled.owner(settings)
             asyncio.run(install(owner))
             return asyncio.run(create_key(owner, name, scopes)).text
     except (ServeError, EngineFailure) as exc:

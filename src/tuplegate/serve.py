@@ -23,8 +23,7 @@ import structlog
 from tuplegate import logs
 from tuplegate.access.quotas import read_tiers
 from tuplegate.access.tokens import Token
-from tuplegate.engine.bundled.server import BundledServer
-from tuplegate.engine.opening import SharedEngine, find_owner, owner_of, share_engine
+from tuplegate.engine.opening import WEAKNESSES_BESIDE, SharedEngine, find_owner, owner_of, share_engine
 from tuplegate.engine.port import FIRST_ENGINE, BadUrl, EngineFailure, EngineOwner, EngineRefused
 from tuplegate.further_engines import EnginePreparation, read_engines
 from tuplegate.http.origins import Origin
@@ -35,6 +34,7 @@ from tuplegate.settings import Settings
 from tuplegate.supervisor.certificates import provide_self_signed, read_certificate
 from tuplegate.supervisor.edge import check_address, read_edge
 from tuplegate.supervisor.engine_server import (
+    Bundled,
     find_programs,
     open_server,
     read_engine_address,
@@ -62,13 +62,13 @@ def serve(settings: Settings) -> None:
     edge = read_edge(settings, sockets)
     if settings.metrics_address:
         sockets["metrics"] = bind_metrics(settings)
-    with watch_signals() as stopped, open_server(settings) as server, bind_workers(settings.workers) as doors:
+    with watch_signals() as stopped, open_server(settings) as bundled, bind_workers(settings.workers) as doors:
         if stopped():
             return
-        if server is None:
+        if bundled is None:
             owner = asyncio.run(find_owner(read_engine_address(settings), settings))
         else:
-            owner = owner_of(server.conninfo, settings, is_bundled=True)
+            owner = bundled.owner(settings)
         installed, connections = _install(settings, owner)
         settings = _without_logins(settings, owner, further, connections)
         settings = replace(_within_file_limit(settings, sockets), replicas="")
@@ -76,9 +76,10 @@ def serve(settings: Settings) -> None:
             _log.warning("with several engines nothing is read from replicas: see docs/operations.md")
         preparing = EnginePreparation(installed, further)
         preparing.try_all()
-        engines = _share_engines(settings, server, installed, replicas, further)
+        engines = _share_engines(settings, bundled, installed, replicas, further)
         tls = given_tls or provide_self_signed(settings, edge.hosts)
-        supervisor = Supervisor(settings, server, engines, sockets, edge, tls, stopped, preparing, doors)
+        cells = None if bundled is None else bundled.share(settings)
+        supervisor = Supervisor(settings, bundled, cells, engines, sockets, edge, tls, stopped, preparing, doors)
         supervisor.start_workers()
         if tls is not None:
             signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
@@ -101,21 +102,21 @@ def _without_logins(settings: Settings, owner: EngineOwner, further: Collection[
 
 def _share_engines(
     settings: Settings,
-    server: BundledServer | None,
+    bundled: Bundled | None,
     installed: Installed,
     replicas: tuple[str, ...],
     further: Mapping[str, EngineOwner],
 ) -> tuple[SharedEngine, ...]:
     """Return what workers get of each engine."""
     secret = installed.installation.secret
-    programs = find_programs(settings) if further or server is None else ()
+    programs = find_programs(settings) if further or bundled is None else ()
     return (
         share_engine(
             FIRST_ENGINE,
             installed.login,
-            programs if server is None else server.dump_tools,
+            programs,
             settings,
-            is_bundled=server is not None,
+            is_bundled=bundled is not None,
             replicas=replicas,
             weaknesses=installed.weaknesses,
         ),
@@ -134,21 +135,28 @@ def _install(settings: Settings, owner: EngineOwner) -> tuple[Installed, int]:
     """Bring the installation up to date; return it, and how many connections the engine has for the service."""
     if not settings.engine:
         try:
-            return asyncio.run(install(owner)), settings.engine_connections_max
+            return _install_first(settings, owner), settings.engine_connections_max
+        except EngineRefused as exc:
+            raise ServeError(f"the engines cannot be used:{exc}") from exc
         except (EngineFailure, RuntimeError) as exc:
             raise ServeError(f"the data directory {settings.data_dir} cannot be prepared: {exc}") from exc
     try:
         found = asyncio.run(owner.examine(settings.engine_connections_max))
         for warning in found.warnings:
             _log.warning(warning)
-        installed = asyncio.run(install(owner, accept_weaker_walls=settings.accept_weaker_walls))
-        for weakness in installed.weaknesses:
-            _log.warning("tenants are not kept apart in full", weakness=weakness.name, meaning=weakness.meaning)
-        return installed, min(found.connections_free, settings.engine_connections_max)
+        return _install_first(settings, owner), min(found.connections_free, settings.engine_connections_max)
     except EngineRefused as exc:
         raise ServeError(f"the engine at {owner.place} cannot be used:{exc}") from exc
     except (EngineFailure, RuntimeError) as exc:
         raise ServeError(f"the engine at {owner.place} cannot be prepared: {exc}") from exc
+
+
+def _install_first(settings: Settings, owner: EngineOwner) -> Installed:
+    beside = WEAKNESSES_BESIDE if settings.engines else ()
+    installed = asyncio.run(install(owner, beside, accept_weaker_walls=settings.accept_weaker_walls))
+    for weakness in installed.weaknesses:
+        _log.warning("tenants are not kept apart in full", weakness=weakness.name, meaning=weakness.meaning)
+    return installed
 
 
 def _show_first_key(owner: EngineOwner, announce: Callable[[Token | None], bool]) -> None:

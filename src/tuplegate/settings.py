@@ -107,8 +107,7 @@ class Settings:
     )
     accept_weaker_walls: bool = _define(
         False,
-        "Serve several organizations on an engine of your own that does not keep them apart in full: one that no"
-        " superuser has prepared, or a cluster of CockroachDB.",
+        "Serve several organizations on an engine of your own, which does not keep them apart in full.",
     )
     durability: str = _define(
         "engine",
@@ -117,13 +116,28 @@ class Settings:
         choices=("engine", "replicated"),
     )
     engine_bin: str = _define("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
-    engine_user: str = _define("", "Unprivileged user that runs the engine when the service is started by root.")
+    engine_user: str = _define("", "Unprivileged user that initdb runs as when the service is started by root.")
     engine_connections_max: int = _define(
         100,
         "Connections to the engine: what the bundled one accepts, what this service opens at your own.",
         at_least=10,
     )
-    engine_shared_buffers_mb: int = _define(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
+    engine_shared_buffers_mb: int = _define(
+        32, "Memory of the page cache of each server of the bundled engine, in MiB.", at_least=1
+    )
+    cells_awake_max: int = _define(
+        100, "Databases of the bundled engine that may be awake: each has a server of its own.", at_least=1
+    )
+    cell_idle_s: int = _define(
+        900, "Seconds without use after which a database of the bundled engine falls asleep; 0 for never.", at_least=0
+    )
+    cell_memory_mb: int = _define(
+        2048,
+        "Memory of a database of the bundled engine in sum, in MiB: all its processes, and its files in memory; at"
+        " least its page cache and one process. Kept where the service was given a control group (cgroup v2).",
+        at_least=128,
+    )
+    cell_wake_timeout_s: int = _define(30, "Seconds that a request waits for a database to wake.", at_least=1)
 
     engine_process_memory_mb: int = _define(
         512,

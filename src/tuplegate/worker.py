@@ -46,7 +46,8 @@ from tuplegate.data_plane.routes import list_data_routes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.data_plane.wire.routes import WireRoutes
 from tuplegate.data_plane.wire.sessions import WireSessions
-from tuplegate.engine.opening import SharedEngine, reach_engines
+from tuplegate.engine.cells.shared import SharedCells
+from tuplegate.engine.opening import ReachedCells, SharedEngine, reach_cells, reach_engines
 from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineFailure, OpenEngine, ReachedEngine
 from tuplegate.engine.several.databases import SeveralDatabases
 from tuplegate.engine.several.engines import SeveralEngines
@@ -99,6 +100,7 @@ class WorkersMemory:
     wire_connections: Seats
 
 
+# size: this class is a table; each field is something that only the supervisor has.
 @dataclass(frozen=True, slots=True)
 class WorkerInput:
     """The input of a worker, from its supervisor.
@@ -128,6 +130,8 @@ class WorkerInput:
     """Nobody served on this engine before this worker and its fellows were started."""
     memory: WorkersMemory
     doors: Doors
+    cells: tuple[SharedCells, socket.socket] | None
+    """The cells of the bundled engine, and this worker's end of the line to the supervisor about them."""
 
 
 # size: one field for each service; nothing but the planes below is built of them.
@@ -175,29 +179,50 @@ async def _main(given: WorkerInput) -> None:
         catalog = Catalog(metadata.session, metadata.lookups, metadata.notes)
         async with (
             engines[FIRST_ENGINE].open(installation.id, installation.secret) as first,
-            _open_several(engines, installation, catalog, first) as several,
+            _open_cells(given, installation, first) as cells,
+            _open_several(engines, installation, catalog, first, cells) as several,
         ):
             made = {name: engine.databases(installation.secret) for name, engine in engines.items()}
+            if cells is not None:
+                made[FIRST_ENGINE] = cells.databases
             databases = SeveralDatabases(made, catalog.engines.locate)
             services = _make_services(given, installation, catalog, first, several, databases)
             await _serve(given, services, stop)
 
 
 @asynccontextmanager
+async def _open_cells(
+    given: WorkerInput, installation: Installation, first: OpenEngine
+) -> AsyncIterator[ReachedCells | None]:
+    """Open the line to the cells. Gives None where somebody else runs the engine."""
+    if given.cells is None:
+        yield None
+        return
+    shared, end = given.cells
+    owned = (installation.id, installation.secret)
+    async with reach_cells(given.settings, shared, given.number, owned, first, end) as cells:
+        yield cells
+
+
+@asynccontextmanager
 async def _open_several(
-    engines: Mapping[str, ReachedEngine], installation: Installation, catalog: Catalog, first: OpenEngine
+    engines: Mapping[str, ReachedEngine],
+    installation: Installation,
+    catalog: Catalog,
+    first: OpenEngine,
+    cells: ReachedCells | None,
 ) -> AsyncIterator[SeveralEngines | None]:
-    """Open the engines beside the first. Gives None where there is none, and no database lives on another."""
+    """Open the engines beside the first. Gives None where the first one has all databases."""
     missing = await catalog.engines.list_used() - engines.keys()
     further = {
         name: partial(engine.open, installation.id, installation.secret)
         for name, engine in engines.items()
         if name != FIRST_ENGINE
     }
-    if not further and not missing:
+    if not further and not missing and cells is None:
         yield None
         return
-    async with SeveralEngines(first, further, catalog.engines.locate, missing) as several:
+    async with SeveralEngines(first, further, catalog.engines.locate, missing, cells) as several:
         yield several
 
 
@@ -253,7 +278,9 @@ def _make_services(
         lanes,
         identities,
         Pulse(catalog, identities, engine, several.follow if several is not None else None, holders),
-        Lifecycle(catalog, databases, engine, several.find_reachable if several is not None else None),
+        Lifecycle(
+            catalog, databases, engine, several.find_reachable if several is not None and several.is_several else None
+        ),
         metrics,
         Memory(settings.http_memory_mb * 2**20),
         Traces(settings.traces_endpoint) if settings.traces_endpoint else None,

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.command import Command, Done
 from tests.service import Service, needs_bundled, running_service
+from tuplegate.engine.bundled.sandbox.bounds import find_missing_bounds
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +109,9 @@ def test_the_machine_of_a_service_is_looked_at(service: Service, command: Comman
     assert done.code == 0, done.out
     assert (results(done)["data directory"], results(done)["disk"]) == ("ok", "ok")
     assert f"pid {service.process.pid}" in done.out
+    missing = find_missing_bounds(service.process.pid)
+    assert results(done)["bounds"] == ("warning" if missing else "ok")
+    assert all(text in done.out for text in missing)
 
 
 def test_where_no_service_runs_its_ports_must_be_free(command: Command, tmp_path: Path) -> None:

@@ -143,6 +143,43 @@ def list_attempts(there: Path, path: str, pid: int, port: int, key: int) -> dict
     }
 
 
+def lock(path: Path) -> None:
+    """Lock a file that may not be opened to read or write, by the ways that Landlock does not judge."""
+    for flags in (os.O_ACCMODE, os.O_RDONLY):
+        fcntl.flock(os.open(path, flags), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def enter(directory: Path) -> None:
+    """Be in a directory, and come back."""
+    here = os.open(".", os.O_PATH)
+    os.chdir(directory)
+    os.fchdir(here)
+    os.close(here)
+
+
+def list_glances(there: Path) -> dict[str, Callable[[], object]]:
+    """Return what only a namespace of mounts forbids, and it in this way: nothing of the neighbour exists."""
+    secret = there / "secret"
+    return {
+        "ask for a file's size": secret.stat,
+        "ask for a directory's times": there.stat,
+        "ask for a directory's times from within": lambda: os.stat("../there"),
+        "ask for the file system": lambda: os.statvfs(there),
+        "ask whether a file is there": lambda: os.stat(os.open(secret, os.O_PATH)),
+        "enter a directory": lambda: enter(there),
+    }
+
+
+def list_hidden(there: Path) -> dict[str, Callable[[], object]]:
+    """Return what Landlock forbids anyway, and what fails in a namespace of mounts since nothing is there."""
+    return {
+        "lock a file": lambda: lock(there / "secret"),
+        "lock a directory": lambda: lock(there),
+        "list a directory": lambda: os.listdir(there),
+        "read a file": (there / "secret").read_text,
+    }
+
+
 def list_needs(sockets: Path) -> dict[str, Callable[[], object]]:
     """Return what a server needs, by name."""
     here = Path.cwd()
@@ -171,7 +208,8 @@ def attempt(work: Callable[[], object]) -> str:
 def main() -> None:
     there, path, pid, port, key, sockets = sys.argv[1:]
     attempts = list_attempts(Path(there), path, int(pid), int(port), int(key))
-    for name, work in (list_needs(Path(sockets)) | attempts).items():
+    everything = list_needs(Path(sockets)) | attempts | list_hidden(Path(there)) | list_glances(Path(there))
+    for name, work in everything.items():
         print(f"{name}: {attempt(work)}", flush=True)
 
 

@@ -12,11 +12,13 @@ from tests.cells import Cells, await_value
 from tests.servers import alive, needs_linux
 from tuplegate.engine.cells.fleet import CellState, Fleet
 from tuplegate.engine.cells.keeper import Keeper, Tidings
-from tuplegate.engine.cells.server import CellServer, CellSettings
+from tuplegate.engine.cells.making import copy_cell
+from tuplegate.engine.cells.server import CellServer
+from tuplegate.engine.cells.settings import CellSettings
 
 pytestmark = needs_linux
 
-WORKER = 1
+WORKER, OTHER = 1, 2
 Open = Callable[..., tuple[Keeper, Fleet]]
 
 
@@ -45,7 +47,7 @@ def tick_until(keeper: Keeper, is_told: Callable[[Tidings], object]) -> Tidings:
 
 
 def wake(keeper: Keeper, cell_id: str) -> None:
-    assert not keeper.want(cell_id, time.monotonic())
+    assert not keeper.fleet.want(cell_id, time.monotonic())
     tick_until(keeper, lambda tidings: cell_id in tidings.awake)
 
 
@@ -55,27 +57,27 @@ def test_a_wanted_cell_wakes_and_an_idle_one_makes_room(cells: Cells, opened: Op
         cells.make(cell_id)
     keeper, fleet = opened(awake_max=1)
     wake(keeper, "a")
-    assert keeper.want("a", time.monotonic())
-    keeper.note_use("a", WORKER, time.monotonic(), in_use=True)
+    assert keeper.fleet.want("a", time.monotonic())
+    keeper.fleet.note_use("a", WORKER, time.monotonic(), in_use=True)
     with cells.connect("a") as connection:
         connection.execute("create table kept as select 7 as n")
-        keeper.want("b", time.monotonic())
+        keeper.fleet.want("b", time.monotonic())
         tick_until(keeper, lambda tidings: tidings.busy == ("b",))
-    keeper.note_use("a", WORKER, time.monotonic(), in_use=False)
-    keeper.want("b", time.monotonic())
+    keeper.fleet.note_use("a", WORKER, time.monotonic(), in_use=False)
+    keeper.fleet.want("b", time.monotonic())
     tick_until(keeper, lambda tidings: tidings.ask_to_rest == ("a",))
     first = keeper.find_pid("a")
     assert alive(first)
-    keeper.note_rest("a", WORKER)
+    keeper.fleet.note_rest("a", WORKER)
     tick_until(keeper, lambda tidings: tidings.awake == ("b",))
     assert not alive(first)
     assert cells.ask("select 1", "b") == 1
     with pytest.raises(psycopg.OperationalError):
         cells.connect("a")
-    keeper.want("a", time.monotonic())
+    keeper.fleet.want("a", time.monotonic())
     tick_until(keeper, lambda tidings: tidings.awake == ("a",))
     assert cells.ask("select n from kept", "a") == 7
-    assert fleet.report().counts == {CellState.AWAKE: 1, CellState.ASLEEP: 1}
+    assert (fleet.find_state("a"), fleet.find_state("b")) == (CellState.AWAKE, CellState.ASLEEP)
 
 
 def test_an_idle_cell_falls_asleep(cells: Cells, opened: Open) -> None:
@@ -95,44 +97,63 @@ def test_an_idle_cell_falls_asleep(cells: Cells, opened: Open) -> None:
 
 
 def test_a_cell_that_dies_is_told_and_starts_again(cells: Cells, opened: Open) -> None:
-    """A killed server is told to workers with its reason; the cell starts again after its pause."""
+    """A killed server is told to workers with its reason; the cell starts again as soon as somebody wants it."""
     cells.make("a")
     keeper, fleet = opened(awake_max=1)
     wake(keeper, "a")
     os.kill(keeper.find_pid("a"), signal.SIGKILL)
     tick_until(keeper, lambda tidings: tidings.failed == ("a",))
-    assert "status -9" in fleet.report().failures["a"]
-    keeper.want("a", time.monotonic())
-    assert keeper.tick(time.monotonic()).failed == ("a",)
-
-    def wake_again() -> bool | None:
-        keeper.want("a", time.monotonic())
-        return "a" in keeper.tick(time.monotonic()).awake or None
-
-    await_value(wake_again)
+    assert "status -9" in fleet.find_reason("a")
+    wake(keeper, "a")
 
 
 def test_a_cell_that_does_not_start_is_told(cells: Cells, opened: Open) -> None:
     """Both a server that ends at once and a cell that is not there are failures with a reason."""
     cells.make("a")
     keeper, fleet = opened(awake_max=2, settings=CellSettings(extra={"shared_preload_libraries": "no_such_library"}))
-    keeper.want("a", time.monotonic())
-    keeper.want("missing", time.monotonic())
+    keeper.fleet.want("a", time.monotonic())
+    keeper.fleet.want("missing", time.monotonic())
     assert keeper.tick(time.monotonic()).failed == ("missing",)
     tick_until(keeper, lambda tidings: tidings.failed == ("a",))
-    assert "no_such_library" in fleet.report().failures["a"]
-    assert "cannot be started" in fleet.report().failures["missing"]
+    assert "no_such_library" in fleet.find_reason("a")
+    assert "cannot be started" in fleet.find_reason("missing")
 
 
-def test_a_removed_cell_stops(cells: Cells, opened: Open) -> None:
-    """A cell that is to be removed stops although it is used; then its directory may go."""
+def test_a_halted_cell_stops(cells: Cells, opened: Open) -> None:
+    """A cell that is halted stops although it is used, and those who use it are told; then its directory is the
+    worker's alone until that gives it back."""
     cells.make("a")
     keeper, fleet = opened(awake_max=1)
     wake(keeper, "a")
-    keeper.note_use("a", WORKER, time.monotonic(), in_use=True)
-    fleet.remove("a")
-    tick_until(keeper, lambda _: fleet.find_state("a") is CellState.REMOVING)
+    fleet.note_use("a", WORKER, time.monotonic(), in_use=True)
+    with cells.connect("a") as connection:
+        connection.execute("create table kept as select 7 as n")
+        fleet.halt("a", OTHER)
+        assert keeper.tick(time.monotonic()) == Tidings(withheld=("a",))
+        tick_until(keeper, lambda tidings: tidings.halted == (("a", OTHER),))
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("select 1")
     assert keeper.find_pid("a") == 0
+    copy_cell(cells.directory, "a", "b")
+    fleet.want("a", time.monotonic())
+    assert keeper.tick(time.monotonic()) == Tidings(withheld=("a",))
+    assert keeper.find_pid("a") == 0
+    fleet.release("a", OTHER, time.monotonic())
+    wake(keeper, "a")
+    assert cells.ask("select n from kept", "a") == 7
+
+
+def test_a_cell_that_gets_ready_when_it_is_halted_is_withheld(cells: Cells, opened: Open) -> None:
+    """Nobody is told that it is awake just before it stops."""
+    cells.make("a")
+    keeper, fleet = opened(awake_max=1)
+    fleet.want("a", time.monotonic())
+    keeper.tick(time.monotonic())
+    pid_file = cells.directory.locate("a") / "data/postmaster.pid"
+    await_value(lambda: (pid_file.exists() and "ready" in pid_file.read_text()) or None)
+    fleet.halt("a", OTHER)
+    assert keeper.tick(time.monotonic()) == Tidings(withheld=("a",))
+    tick_until(keeper, lambda tidings: tidings.halted == (("a", OTHER),))
 
 
 def test_a_held_cell_starts_later(cells: Cells, opened: Open) -> None:
@@ -140,7 +161,7 @@ def test_a_held_cell_starts_later(cells: Cells, opened: Open) -> None:
     cells.make("a")
     earlier = cells.start("a")
     keeper, fleet = opened(awake_max=1)
-    keeper.want("a", time.monotonic())
+    keeper.fleet.want("a", time.monotonic())
     for _ in range(3):
         assert keeper.tick(time.monotonic()) == Tidings()
     assert fleet.find_state("a") is CellState.STARTING

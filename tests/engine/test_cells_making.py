@@ -5,7 +5,6 @@ import fcntl
 import os
 import signal
 import socket
-import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +16,22 @@ from tests.servers import mode, needs_linux, needs_root
 from tuplegate.engine.bundled.data_directory import Account
 from tuplegate.engine.cells import making, trees
 from tuplegate.engine.cells.layout import FIRST_UID, CellError, CellsDirectory, lock_server, open_directory
-from tuplegate.engine.cells.making import copy_cell, make_cell, make_prepared, remove_cell, remove_leftovers
+from tuplegate.engine.cells.making import (
+    copy_cell,
+    list_spares,
+    make_catalog,
+    make_cell,
+    make_spare,
+    remove_cell,
+    remove_leftovers,
+    remove_old_spares,
+    take_spare,
+)
 from tuplegate.engine.cells.trees import CopyMethod, TreeCopy, remove_tree
 
 pytestmark = needs_linux
 
+FORM = "this"
 OURSELVES = Account(os.geteuid(), os.getegid(), switch=False)
 
 
@@ -62,24 +72,9 @@ def test_the_prepared_directory_demands_a_password(cell_programs: Programs, cell
     assert len(cell_programs.prepared.password) >= 40
 
 
-def test_it_is_prepared_once(cell_programs: Programs, cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second call finds what the first made; a new form of the directory, or new programs, make another one."""
-    directory = CellsDirectory(cell_programs.prepared.data.parents[2])
-
-    def initialize(*_: object) -> None:
-        raise CellError("initdb runs")
-
-    monkeypatch.setattr(making, "_initialize", initialize)
-    assert make_prepared(directory, cell_programs.binaries, OURSELVES) == cell_programs.prepared
-    monkeypatch.setattr(making, "PREPARED_FORM", 0)
-    with pytest.raises(CellError, match="initdb runs"):
-        make_prepared(directory, cell_programs.binaries, OURSELVES)
-    assert [path.name for path in directory.prepared.iterdir()] == [cell_programs.prepared.data.parent.name]
-
-
 def test_a_cell_is_a_copy(cell_programs: Programs, cells: Cells) -> None:
     """A new cell has the files of the prepared directory, belongs to its account alone, and exists once."""
-    method = make_cell(cells.directory, cell_programs.prepared, "a")
+    method = make_cell(cells.directory, cell_programs.prepared.data, "a")
     assert method in CopyMethod
     cell = cells.directory.locate("a")
     assert list_tree(cell / "data") == list_tree(cell_programs.prepared.data)
@@ -96,12 +91,39 @@ def test_a_cell_is_a_copy(cell_programs: Programs, cells: Cells) -> None:
 
 
 @needs_root
-def test_each_cell_has_an_account_of_its_own(cells: Cells) -> None:
-    """Accounts are counted from the first one, and that of a removed cell is used again."""
+def test_each_cell_has_an_account_of_its_own(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though chance would give it that of another one, or of the catalog's."""
+    numbers = iter([5, 5, 6, 6, 7, 7, 8])
+    monkeypatch.setattr("secrets.randbelow", lambda _: next(numbers))
     owners = [cells.make(cell_id).stat().st_uid for cell_id in ("a", "b", "c")]
-    assert owners == [FIRST_UID, FIRST_UID + 1, FIRST_UID + 2]
-    remove_cell(cells.directory, "b")
-    assert cells.make("d").stat().st_uid == FIRST_UID + 1
+    assert owners == [FIRST_UID + 5, FIRST_UID + 6, FIRST_UID + 7]
+    cells.directory.locate("c").rename(cells.directory.catalog)
+    assert cells.make("d").stat().st_uid == FIRST_UID + 8
+
+
+def test_a_spare_becomes_a_cell(cells: Cells) -> None:
+    """Whoever wants one has another one, with an account of its own; without any there is none to have."""
+    data = cells.programs.prepared.data
+    for _ in range(2):
+        make_spare(cells.directory, data, FORM)
+    assert cells.directory.list_cells() == []
+    assert [take_spare(cells.directory, FORM, cell_id) for cell_id in ("a", "b", "c")] == [True, True, False]
+    assert cells.directory.list_cells() == ["a", "b"]
+    owners = {cells.directory.locate(cell_id).stat().st_uid for cell_id in ("a", "b")}
+    assert len(owners) == (2 if os.geteuid() == 0 else 1)
+    assert list_tree(cells.directory.locate("a") / "data") == list_tree(data)
+    make_spare(cells.directory, data, FORM)
+    with pytest.raises(CellError, match="exists already"):
+        take_spare(cells.directory, FORM, "a")
+
+
+def test_spares_of_another_form_are_removed(cells: Cells) -> None:
+    """Those of this version stay for the next start."""
+    for form in ("other", FORM):
+        make_spare(cells.directory, cells.programs.prepared.data, form)
+    [spare] = list_spares(cells.directory, FORM)
+    assert remove_old_spares(cells.directory, FORM) == []
+    assert list(cells.directory.prepared.iterdir()) == [spare]
 
 
 @needs_root
@@ -317,25 +339,34 @@ def test_a_cell_is_removed_as_a_whole_or_not_at_all(cells: Cells) -> None:
     kill_at_many_steps(lambda: remove_cell(cells.directory, "a"), check)
 
 
-def test_preparing_survives_kills(cell_programs: Programs, cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever the preparation is killed, the next start prepares anew. initdb is played by a file."""
+def test_the_catalog_is_made_as_a_whole_or_not_at_all(
+    cell_programs: Programs, cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the maker is killed, the next start finds the catalog's cell with its password, or makes it anew. initdb
+    is played by a file."""
 
     def run_program(command: list[str], *_: object) -> str:
-        Path(command[2], "PG_VERSION").write_text("18\n")
+        [given] = [word for word in command if word.startswith("--pwfile=")]
+        Path(command[2], "PG_VERSION").write_text(Path(given.removeprefix("--pwfile=")).read_text())
         return ""
 
     monkeypatch.setattr(making, "run_program", run_program)
     account = Account(FIRST_UID, FIRST_UID, switch=True) if os.geteuid() == 0 else OURSELVES
+    catalog, password = cells.directory.catalog, cells.directory.catalog_password
 
-    def prepare() -> object:
-        return make_prepared(cells.directory, cell_programs.binaries, account)
+    def make() -> None:
+        make_catalog(cells.directory, cell_programs.binaries, account)
 
     def check() -> None:
-        for place in cells.directory.prepared.glob("18*"):
-            assert stat.S_IMODE(place.stat().st_mode) == 0o700
-            assert len(prepare().password) >= 40  # type: ignore[attr-defined]
-            remove_tree(place)
         assert remove_leftovers(cells.directory) == []
         assert list(cells.directory.prepared.iterdir()) == []
+        make()
+        assert (catalog / "data/PG_VERSION").read_text() == password.read_text()
+        assert len(password.read_text()) >= 40
+        assert mode(password) == 0o600
+        assert password.stat().st_uid == os.geteuid()
+        assert mode(catalog) == 0o700
+        assert (catalog.stat().st_uid >= FIRST_UID) is account.switch
+        remove_tree(catalog)
 
-    kill_at_many_steps(prepare, check)
+    kill_at_many_steps(make, check)

@@ -19,10 +19,13 @@ from tuplegate.engine.bundled.data_directory import SOCKET_NAME
 from tuplegate.engine.bundled.sandbox.walls import find_gaps
 from tuplegate.engine.cells import server as servers
 from tuplegate.engine.cells.layout import CellError
-from tuplegate.engine.cells.making import copy_cell
-from tuplegate.engine.cells.server import CellServer, CellSettings, ServerState, make_cell_settings
+from tuplegate.engine.cells.making import copy_cell, remove_cell
+from tuplegate.engine.cells.server import CellServer, ServerState
+from tuplegate.engine.cells.settings import CellSettings, make_cell_settings
 
 pytestmark = needs_linux
+needs_whole_sandbox = pytest.mark.skipif(bool(find_gaps()), reason="the kernel has no whole sandbox")
+OUR_OOM_SCORE = int(Path("/proc/self/oom_score_adj").read_text()) if sys.platform == "linux" else 0
 
 
 @pytest.fixture
@@ -309,7 +312,7 @@ def test_a_server_gets_nothing_of_ours_but_its_lock(cells: Cells, cell: Path) ->
     assert {path for path in held if path.endswith("server.lock")} == {str(other / "server.lock")}
 
 
-@pytest.mark.skipif(bool(find_gaps()), reason="the kernel has no whole sandbox")
+@needs_whole_sandbox
 @pytest.mark.parametrize("own_namespaces", [True, False])
 def test_the_superuser_of_a_cell_reaches_no_other(cells: Cells, cell: Path, own_namespaces: bool) -> None:
     """With every right in its own engine a tenant reads and writes nothing of another cell, nor of the service."""
@@ -327,9 +330,58 @@ def test_the_superuser_of_a_cell_reaches_no_other(cells: Cells, cell: Path, own_
             f"copy (select 1) to '{cell}/run/../mine'",
             "copy (select 1) to program 'true'",
         ):
-            with pytest.raises(psycopg.Error, match=r"Permission denied|could not execute command"):
+            refusal = r"Permission denied|No such file|Read-only file system|could not execute command"
+            with pytest.raises(psycopg.Error, match=refusal):
                 connection.execute(statement.encode())
         connection.execute(f"copy (select 1) to '{cell}/data/mine'".encode())
+
+
+@needs_whole_sandbox
+def test_nothing_of_the_service_exists_in_a_cell_but_itself(cells: Cells, cell: Path) -> None:
+    """A server finds its data and its socket where they are outside, and nothing else of the service."""
+    cells.make("b")
+    (cells.directory.path / "secret").write_text("the service's")
+    server = cells.start()
+    there = Path(f"/proc/{server.pid}/root{cells.directory.path}")
+    assert sorted(path.relative_to(there).as_posix() for path in there.glob("*")) == ["cells"]
+    assert sorted(path.relative_to(there).as_posix() for path in there.glob("*/*")) == ["cells/a"]
+    assert sorted(path.name for path in (there / "cells/a").iterdir()) == ["data", "run"]
+    assert (there / "cells/a/data").stat().st_ino == (cell / "data").stat().st_ino
+    assert (there / "cells/a/run" / SOCKET_NAME).lstat().st_ino == (cell / "run" / SOCKET_NAME).lstat().st_ino
+    assert sorted(os.listdir(cells.directory.cells)) == ["a", "b"]
+
+
+def test_cells_are_copied_and_removed_beside_servers(cells: Cells, cell: Path) -> None:
+    """Directories that lie in the namespace of a server, or did until just now, are renamed and removed."""
+    cells.make("b")
+    first, second = cells.start("a"), cells.start("b")
+    stop(first)
+    copy_cell(cells.directory, "a", "c")
+    remove_cell(cells.directory, "a")
+    assert sorted(os.listdir(cells.directory.cells)) == ["b", "c"]
+    cells.start("c")
+    assert cells.ask("select 1", "b") == 1
+    assert cells.ask("select 1", "c") == 1
+    second.kill()
+    await_state(second, ServerState.ENDED)
+    remove_cell(cells.directory, "b")
+    assert os.listdir(cells.directory.cells) == ["c"]
+
+
+@pytest.mark.parametrize("own_namespaces", [True, False])
+def test_a_server_has_no_power_of_the_system(cells: Cells, cell: Path, own_namespaces: bool) -> None:
+    """A server and its processes lead a session of their own, have no capability and get none, and end before us."""
+    server = cells.start(settings=CellSettings(own_namespaces=own_namespaces))
+    with cells.connect():
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        assert len(children) >= 4
+        for pid in (server.pid, *map(int, children)):
+            status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+            assert status["NoNewPrivs"] == "1"
+            assert status["Groups"].strip() == ("" if os.geteuid() == 0 else " ".join(map(str, os.getgroups())))
+            assert {int(status[kind], 16) for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}
+            assert int(Path(f"/proc/{pid}/oom_score_adj").read_text()) == max(500, OUR_OOM_SCORE + 100)
+    assert os.getsid(server.pid) == server.pid != os.getsid(0)
 
 
 def test_settings_are_what_the_server_runs_with(cells: Cells, cell: Path) -> None:
@@ -340,14 +392,22 @@ def test_settings_are_what_the_server_runs_with(cells: Cells, cell: Path) -> Non
         rows: dict[str, str] = dict(
             connection.execute("select name, setting from pg_settings where source = 'command line'")
         )
-        assert connection.execute("show shared_buffers").fetchone() == ("16MB",)
+        assert connection.execute("show shared_buffers").fetchone() == ("32MB",)
     wanted = make_cell_settings(CellSettings(), 18)
     assert {name.lower() for name in wanted} <= {name.lower() for name in rows}
     assert rows["dynamic_shared_memory_type"] == "mmap"
-    assert rows["max_connections"] == "23"  # with those that are for superusers
+    assert rows["max_connections"] == "103"  # with those that are for superusers
     assert rows["wal_level"] == "logical"
     assert rows["fsync"] == "on"
     assert rows["listen_addresses"] == ""
+
+
+def test_a_group_has_room_for_what_the_settings_allow() -> None:
+    """The bound of a control group is never below what one process and the page cache may take, or all connections."""
+    small = CellSettings(memory_mb=128, shared_buffers_mb=100, process_memory_mb=200, max_connections=50).group_bounds
+    assert small.memory_bytes_max == 300 * 2**20
+    assert CellSettings(memory_mb=1024).group_bounds.memory_bytes_max == 2**30
+    assert small.processes_max > 50 + 3 + 8 + 3 + 10
 
 
 def test_the_settings_that_are_ours() -> None:

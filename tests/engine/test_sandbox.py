@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -40,7 +41,7 @@ class Inside:
         (self.there / "secret").write_text("a secret")
         (self.there / "secret").chmod(0o640)
         readable = (Path(intruder.__file__).parent, *PYTHON_READS)
-        self.sandbox = Sandbox((self.data,), (self.sockets,), (PYTHON,), readable)
+        self.sandbox = Sandbox((self.data,), (self.sockets,), (PYTHON,), readable, hidden=(place,))
 
     def start(self, *command: str, own_namespaces: bool = True, inherited: tuple[int, ...] = ()) -> int:
         with (self.place / "said").open("wb") as said:
@@ -95,11 +96,16 @@ def test_nothing_inside_reaches_a_neighbour(inside: Inside, neighbour: list[str]
     answers = read_answers(said)
     needed = intruder.list_needs(inside.sockets)
     forbidden = intruder.list_attempts(inside.there, neighbour[1], 0, 0, 0)
-    assert answers.keys() == needed.keys() | forbidden.keys()
+    hidden, glances = intruder.list_hidden(inside.there), intruder.list_glances(inside.there)
+    forbidden |= hidden
+    assert answers.keys() == needed.keys() | forbidden.keys() | glances.keys()
     assert {name: answers[name] for name in needed if answers[name] != "done"} == {}
     reached = {name for name in forbidden if answers[name] == "done"}
     # System V's shared memory is told apart by namespaces alone.
     assert reached == (set() if own_namespaces else {"find shared memory"})
+    # Landlock opens nothing. It lets paths be asked for, which are not there in a namespace of mounts.
+    assert {answers[name] for name in glances} == ({"ENOENT"} if own_namespaces else {"done"})
+    assert ({answers[name] for name in hidden} == {"ENOENT"}) == own_namespaces
     after = (inside.there / "secret").stat()
     assert (inside.there / "secret").read_text() == "a secret"
     assert (before.st_mode, before.st_mtime, before.st_ino) == (after.st_mode, after.st_mtime, after.st_ino)
@@ -181,6 +187,77 @@ def test_it_ends_with_whoever_started_it(inside: Inside) -> None:
     assert has_ended(read), "the program still runs"
 
 
+REFUSED = """
+import ctypes, os, sys
+from pathlib import Path
+from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox import namespaces
+from tuplegate.engine.bundled.sandbox.process import StartOptions, start
+from tuplegate.engine.bundled.sandbox.walls import Sandbox
+
+kind, place, data, program = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+account = Account(os.geteuid(), os.getegid(), False)
+if kind != "nothing":
+    assert ctypes.CDLL(None).unshare(namespaces.Namespaces.USER) == 0
+    namespaces.map_user(account)
+    Path("/proc/sys/user", kind).write_text("0")
+print("; ".join(namespaces.find_gaps()).partition(" (")[0])
+sandbox = Sandbox((data,), (), (Path(program).resolve().parent,), hidden=(place,))
+pid = start([program, "600"], sandbox, StartOptions(account, data, 1))
+print(*sorted(path.name for path in Path("/proc", str(pid), "root", str(place)[1:]).iterdir()))
+os.kill(pid, 9)
+os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("refused", "said", "seen"),
+    [
+        ("nothing", "", "data"),
+        ("max_mnt_namespaces", "no namespaces of mounts", "data run there"),
+        ("max_pid_namespaces", "no namespaces", "data run there"),
+    ],
+)
+def test_it_starts_without_what_is_refused(inside: Inside, refused: str, said: str, seen: str) -> None:
+    """What a system refuses is told, and a program starts all the same, with what there is."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    given = (refused, str(inside.place), str(inside.data), shutil.which("sleep") or "sleep")
+    command = [sys.executable, "-c", REFUSED, *given]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [said, seen]
+
+
+POWERS = """
+import os, sys
+from pathlib import Path
+from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.process import StartOptions, start
+from tuplegate.engine.bundled.sandbox.walls import Sandbox
+
+place, program = Path(sys.argv[1]), sys.argv[2]
+Path("/proc/self/oom_score_adj").write_text(sys.argv[3])
+options = StartOptions(Account(os.geteuid(), os.getegid(), False), place, 1, own_namespaces=False, oom_score=500)
+pid = start([program, "600"], Sandbox((place,), (), (Path(program).resolve().parent,)), options)
+status = Path("/proc", str(pid), "status").read_text().splitlines()
+print([line.split()[1] for line in status if line.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb", "NoNew"))])
+print(Path("/proc", str(pid), "oom_score_adj").read_text().strip())
+os.kill(pid, 9)
+os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize(("ours", "its"), [(0, "500"), (450, "550"), (950, "1000")])
+def test_the_powers_and_the_rank_of_the_service_stay_outside(inside: Inside, ours: int, its: str) -> None:
+    """No capability of whoever starts a program is left to it, and the kernel ends it before them."""
+    ours = max(ours, int(Path("/proc/self/oom_score_adj").read_text()))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", POWERS, str(inside.data), shutil.which("sleep") or "sleep", str(ours)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [str(["0" * 16] * 4 + ["1"]), its]
+
+
 INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
@@ -201,9 +278,12 @@ ourselves, place = os.getpid(), Path(sys.argv[1])
 options = StartOptions(Account(os.geteuid(), os.getegid(), False), place, 1)
 signal.signal(signal.SIGALRM, interrupt)
 for number in range(200):
-    signal.setitimer(signal.ITIMER_REAL, 0.00005 * (1 + number % 40))
     try:
-        start(["/no-such-program"], Sandbox((), (), ()), options)
+        signal.setitimer(signal.ITIMER_REAL, 0.00005 * (1 + number % 40))
+        try:
+            start(["/no-such-program"], Sandbox((), (), ()), options)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except (Interrupted, FileNotFoundError):
         pass
 print("done")

@@ -3,6 +3,7 @@
 import psycopg
 
 from tests.http.test_serializable_pool import fill, slots
+from tests.inside import empty_database
 from tests.service import Service
 
 __all__ = ["slots"]  # a fixture
@@ -10,7 +11,7 @@ __all__ = ["slots"]  # a fixture
 
 def test_the_bare_engine_lets_write_skew_commit_when_its_pool_is_used_up(service: Service, slots: int) -> None:
     """What the guard is for: without it the same three steps end in a state that no order of them could give."""
-    conninfo = service.conninfo("postgres")
+    conninfo = empty_database(service)
     with (
         psycopg.connect(conninfo, autocommit=True) as one,
         psycopg.connect(conninfo, autocommit=True) as two,

@@ -54,7 +54,7 @@ REACHING = {
 
 def _serve(url: str, **more: str) -> Iterator[Service]:
     data_dir = new_data_dir()
-    running = start_service(data_dir, env={"TUPLEGATE_ENGINE": url, **more})
+    running = start_service(data_dir, env={"TUPLEGATE_ENGINE": url, "TUPLEGATE_ACCEPT_WEAKER_WALLS": "false", **more})
     try:
         yield running
     finally:

@@ -9,12 +9,13 @@ import pytest
 from psycopg import pq
 
 from tests.service import new_data_dir, remove
-from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 from tuplegate.engine.postgres.own.admin import AdminConnector
 from tuplegate.engine.postgres.own.foundation import make_metadata_database
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.safety.lease import Lease
 from tuplegate.engine.postgres.safety.tally import LEASE_UNTIL, OTHERS_CEILING, VIEW_UNTIL, Tally
+from tuplegate.settings import Settings
+from tuplegate.supervisor.engine_server import open_bundled
 
 SLOTS = 2000
 ALLOWANCE = 60
@@ -24,14 +25,10 @@ SECONDS = 4.0
 @pytest.fixture(scope="module")
 def connector() -> Iterator[AdminConnector]:
     data_dir = new_data_dir()
-    server = BundledServer(BundledSettings(data_dir))
-    server.prepare()
-    server.start()
-    made = AdminConnector(server.conninfo)
-    asyncio.run(make_metadata_database(made))
-    yield made
-    server.stop()
-    server.release()
+    with open_bundled(Settings(data_dir=data_dir)) as bundled:
+        made = AdminConnector(bundled.conninfo)
+        asyncio.run(make_metadata_database(made))
+        yield made
     remove(data_dir)
 
 

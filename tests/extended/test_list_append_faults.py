@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fault_plan import KINDS, KINDS_ELSEWHERE, FaultPlan
+from tests.fault_plan import KINDS, KINDS_ELSEWHERE, SLEEP_KINDS, FaultPlan
 from tests.faults import eventually, none_in_doubt, serves
 from tests.histories import check
 from tests.list_append.statements import create_table, final_lists
@@ -19,7 +19,7 @@ FAULT_EVERY = 60
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    with running_service() as running:
+    with running_service(*(() if ENGINE else ("--cell-idle-s", "1"))) as running:
         yield running
 
 
@@ -31,7 +31,8 @@ def test_list_append_with_faults(service: Service) -> None:
     work = ListAppend(service, "lists", seed, TRANSACTIONS, 6, Shares(0.3, 0.3, 0.1, chosen_ids=0.5, keys=0.5))
     thread = threading.Thread(target=work.run)
     thread.start()
-    with FaultPlan(service, seed, FAULT_EVERY, lambda: work.done, KINDS_ELSEWHERE if ENGINE else KINDS) as plan:
+    kinds = KINDS_ELSEWHERE if ENGINE else (*KINDS, *SLEEP_KINDS)
+    with FaultPlan(service, seed, FAULT_EVERY, lambda: work.done, kinds, work.rest) as plan:
         thread.join()
     eventually(lambda: serves(service) and none_in_doubt(service))
     with service.client() as client:

@@ -11,13 +11,13 @@ import pytest
 
 from tests.control import Organization
 from tests.faults import child, children, send_signal
-from tests.inside import conninfo, postgres_of, tenant_of
-from tests.service import Service, Sql, needs_bundled
+from tests.inside import conninfo, empty_database, postgres_of, tenant_of
+from tests.service import ENGINE, Service, Sql, needs_bundled
 from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.engine import port
 from tuplegate.engine.postgres.engine import PostgresEngine
 from tuplegate.engine.postgres.own.admin import make_primary
-from tuplegate.engine.postgres.transaction import certainty, recovery, two_phase
+from tuplegate.engine.postgres.transaction import certainty, deciding, recovery
 
 BOUNDS = port.Bounds(30_000, None, 1_000_000)
 WAIT_S = 60.0
@@ -55,7 +55,7 @@ async def definite(engine: PostgresEngine, target: port.Target, ticket: port.Tic
 async def none_prepared(service: Service) -> None:
     async with asyncio.timeout(WAIT_S):
         while True:
-            with psycopg.connect(service.conninfo("postgres")) as looking:
+            with psycopg.connect(empty_database(service)) as looking:
                 found = looking.execute(
                     "select 1 from pg_prepared_xacts where gid like 'tuplegate\\_test\\_%'"
                 ).fetchone()
@@ -68,7 +68,7 @@ async def none_prepared(service: Service) -> None:
 def test_an_engine_that_stands_still(service: Service, sql: Sql, t: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client hears that it is not known, with what to ask by; and what it hears later is what is there."""
     monkeypatch.setattr(recovery, "_SETTLE_S", 0.5)
-    monkeypatch.setattr(two_phase, "_DECIDE_S", 0.5)
+    monkeypatch.setattr(deciding, "_DECIDE_S", 0.5)
 
     async def run() -> port.Outcome:
         target = port.Target(tenant_of(service), port.Access.WRITE)
@@ -118,6 +118,7 @@ def test_what_was_prepared_is_found_to_be_committed(service: Service, sql: Sql, 
     assert sql.value(f"select count(*) from {t}") == prepared
 
 
+@pytest.mark.skipif(not ENGINE, reason="each database of the bundled engine has a server of its own")
 def test_a_database_that_cannot_be_entered_holds_up_no_other(
     service: Service, sql: Sql, t: str, organization: Organization
 ) -> None:
@@ -130,7 +131,7 @@ def test_a_database_that_cannot_be_entered_holds_up_no_other(
     closed, open_one = str(found[0]), str(sql.value("select current_database()"))
 
     async def run() -> list[str]:
-        with psycopg.connect(service.conninfo("postgres"), autocommit=True) as owner:
+        with psycopg.connect(empty_database(service), autocommit=True) as owner:
             owner.execute(f"alter database {closed} allow_connections false".encode())
             try:
                 async with postgres_of(service):
@@ -159,7 +160,7 @@ def prepare(service: Service, database: str, gid: str, statement: str) -> None:
 
 
 def left(service: Service) -> list[str]:
-    with psycopg.connect(service.conninfo("postgres")) as looking:
+    with psycopg.connect(empty_database(service)) as looking:
         rows = looking.execute("select gid from pg_prepared_xacts where gid like 'tuplegate\\_test\\_%'")
         return [str(gid) for (gid,) in rows]
 

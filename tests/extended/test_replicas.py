@@ -74,12 +74,13 @@ class Cluster:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The standby gets what is committed, and shows none of it."""
+        """The standby gets what is committed, and shows none of it before the end."""
         pause(self.standby)
         try:
             yield
         finally:
             self.standby.execute("select pg_wal_replay_resume()")
+        self.standby.catch_up()
 
     def metric(self, name: str, **labels: str) -> float:
         headers = {"Authorization": f"Bearer {self.service.key}"}
@@ -97,14 +98,10 @@ def change(standby: Standby, setting: str, value: str) -> None:
     standby.execute("select pg_reload_conf()")
 
 
-FEW_LOCKS = {"max_locks_per_transaction": "10"}
-"""As few as the engine allows, so that they are soon used up."""
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    primary = ExternalServer(**FEW_LOCKS)
-    standby = Standby(primary, **FEW_LOCKS)
+    primary = ExternalServer()
+    standby = Standby(primary)
     change(standby, "max_standby_streaming_delay", "0")
     data_dir = new_data_dir()
     env = {"TUPLEGATE_ENGINE": primary.url(), "TUPLEGATE_REPLICAS": f"postgresql://127.0.0.1:{standby.port}"}
@@ -351,20 +348,6 @@ async def _asynchronously(cluster: Cluster, count: str) -> None:
             assert (await client.query(count)).value() == 4
 
 
-def test_locks_of_a_tenant_do_not_fill_the_standbys_table(cluster: Cluster) -> None:
-    """The replay needs them: without any left the standby ends. What holds too many is ended there."""
-    cluster.write(
-        "create function hold(count int) returns int language plpgsql as $$ begin"
-        " if not pg_is_in_recovery() then return 0; end if;"
-        " perform pg_advisory_lock_shared(i) from generate_series(1, count) i;"
-        " perform pg_sleep(60); return count; end $$"
-    )
-    wait_until(lambda: cluster.read("select count(*) from pg_proc where proname = 'hold'") == (1, "replica"))
-    assert cluster.read("select hold(6000)") == (0, "primary")
-    position = cluster.write("create table after_locks (a int)")
-    wait_until(lambda: cluster.read("select count(*) from after_locks", position) == (0, "replica"))
-
-
 def test_a_standby_whose_replay_any_read_can_stop_is_refused(cluster: Cluster) -> None:
     """And the reason says what to set."""
     change(cluster.standby, "max_standby_streaming_delay", "-1")
@@ -444,7 +427,7 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
 def other(cluster: Cluster) -> Iterator[Cluster]:
     """Another service, whose first replica is far behind when it starts. The second is the standby of the tests before,
     and the third leads to both."""
-    standby = Standby(cluster.primary, **FEW_LOCKS)
+    standby = Standby(cluster.primary)
     pause(standby)
     cluster.write("create table late as select 1 as a")
     balancer = Balancer(cluster.standby, standby)

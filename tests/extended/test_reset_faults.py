@@ -4,12 +4,14 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.control import Control, disagreements, engine, engine_name, wait_until, worker_pid
+from tests.control import Control, disagreements, engine, engine_name, list_engine, wait_until, worker_pid
+from tests.faults import child
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.workers import workers
 
@@ -71,14 +73,14 @@ class HeldReset:
                 self.answers.append(None)  # it was cut off
 
     def _is_silenced(self) -> bool:
-        with engine(self._service, "postgres") as connection:
+        with engine(self._service, self.engine_name) as connection:
             row = connection.execute(
                 "select has_database_privilege(%s, %s, 'connect')", [f"{self.engine_name}_w", self.engine_name]
             ).fetchone()
         return row == (False,)
 
     def _waits(self) -> bool:
-        with engine(self._service, "postgres") as connection:
+        with engine(self._service) as connection:
             waiting = connection.execute(
                 "select from pg_locks l join pg_database d on d.oid = l.database"
                 " where not l.granted and d.datname = %s",
@@ -148,37 +150,58 @@ def test_a_worker_killed_before_the_change_has_lost_nothing(own_service: Service
     settled(own_service)
 
 
+@contextmanager
+def undropped(service: Service, name: str) -> Iterator[None]:
+    """The database is not dropped meanwhile; whoever tries it waits."""
+    if service.engine:
+        with engine(service, "postgres") as server, server.transaction():
+            server.execute("lock table pg_database in share mode")
+            yield
+        return
+    server_pid = child(service, engine=True, database=name)
+    os.kill(server_pid, signal.SIGSTOP)  # it is told to end, and killed in the end, which takes longer than the test
+    yield
+
+
 def test_a_service_killed_after_the_change_drops_the_old_one_at_its_next_start(own_service: Service) -> None:
     """Which is empty then."""
-    with HeldReset(own_service) as reset, engine(own_service, "postgres") as server:
-        try:
-            server.execute("begin")
-            server.execute("lock table pg_database in share mode")  # nothing is dropped meanwhile
-            reset.let_go()
-            wait_until(reset.is_done, SETTLED_S)
-            own_service.kill()
-        finally:
-            server.close()
+    with HeldReset(own_service) as reset, undropped(own_service, reset.engine_name):
+        reset.let_go()
+        wait_until(reset.is_done, SETTLED_S)
+        assert reset.engine_name in list_engine(own_service)
+        own_service.kill()
     again = start_service(own_service.data_dir)
     again.key = own_service.key
     try:
         settled(again)
         assert tables(again) == []
-        with engine(again) as connection:
-            left = connection.execute("select from pg_database where datname = %s", [reset.engine_name]).fetchall()
-        assert left == []
+        assert reset.engine_name not in list_engine(again)
     finally:
         assert again.stop() == 0
+
+
+@contextmanager
+def undroppable(service: Service, name: str) -> Iterator[None]:
+    """Whoever tries to drop the database is refused."""
+    if service.engine:
+        with engine(service, "postgres") as server:
+            server.execute(f"alter database {name} is_template true".encode())
+            yield
+            server.execute(f"alter database {name} is_template false".encode())
+        return
+    second_name = service.data_dir / "cells" / name / "another"
+    second_name.hardlink_to(second_name.with_name("server.lock"))  # no file with two names is trusted
+    yield
+    second_name.unlink()
 
 
 def test_what_is_in_the_way_of_the_drop_does_not_fail_the_reset(own_service: Service) -> None:
     """It is done, and the answer says so; the old database goes once nothing is in the way any more."""
     name = engine_name(own_service, Control(own_service, own_service.key).get("/v1/databases/main")["id"])
-    with engine(own_service, "postgres") as server:
-        server.execute(f"alter database {name} is_template true".encode())
+    with undroppable(own_service, name):
         with own_service.client() as client:
             assert client.post("/admin/reset").status_code == 200
         assert tables(own_service) == []
-        server.execute(f"alter database {name} is_template false".encode())
-        settled(own_service)
-        assert server.execute("select from pg_database where datname = %s", [name]).fetchall() == []
+        assert name in list_engine(own_service)
+    settled(own_service)
+    assert name not in list_engine(own_service)

@@ -4,8 +4,10 @@ import os
 import signal
 from contextlib import suppress
 
+import httpx
 import psycopg
 
+from tests.faults import backends
 from tests.http.test_bench_route import running
 from tests.inside import kill_worker, owner, scratch_schemas, wait_until
 from tests.service import Service, Sql, new_data_dir, remove, start_service
@@ -24,6 +26,7 @@ def test_nothing_is_left_of_a_worker_that_was_killed() -> None:
             with running(service, inside) as schema:
                 assert sorted(scratch_schemas(inside)) == sorted([*mine, schema])
                 kill_worker(service)
+            wait_until(lambda: _answers(service))  # a worker looks after the databases that it is asked for
             wait_until(lambda: scratch_schemas(inside) == mine)
     finally:
         assert service.stop() == 0
@@ -36,11 +39,18 @@ def test_nothing_is_left_where_the_engine_crashed() -> None:
     service = start_service(data_dir)
     try:
         with owner(service) as inside, running(service, inside) as schema:
-            os.kill(inside.info.backend_pid, signal.SIGKILL)  # the server takes all its processes with it
+            [backend] = backends(service, f"pid = {inside.info.backend_pid}")
+            os.kill(backend, signal.SIGKILL)  # the server takes all its processes with it
         wait_until(lambda: _is_gone(service, schema))
     finally:
         assert service.stop() == 0
         remove(data_dir)
+
+
+def _answers(service: Service) -> bool:
+    with suppress(httpx.TransportError), service.client() as client:
+        return Sql(client).answer("select 1").status_code == 200
+    return False
 
 
 def _is_gone(service: Service, schema: str) -> bool:

@@ -6,13 +6,13 @@ import time
 
 import httpx
 
+from tests.faults import catalog, child
 from tests.servers import alive, needs_linux, wait_until
 from tests.service import Sql, needs_bundled
 from tests.streams import ENDS, Stream, read_until_cut
 from tests.system.test_service import (
     RUN_S,
     Start,
-    child,
     descendants,
     in_background,
     sleeping,
@@ -80,8 +80,9 @@ def answers(client: httpx.Client) -> bool:
 
 @needs_linux
 @needs_bundled
-def test_kill_of_the_engine(start: Start) -> None:
-    """A killed engine is started again and the fact logged; requests get 503 meanwhile, and then the data is there."""
+def test_kill_of_the_server_of_a_database(start: Start) -> None:
+    """A killed server is started again for the next requests and the fact logged; they get 503 meanwhile, and then the
+    data is there."""
     service = start()
     with service.client() as client:
         sql = Sql(client)
@@ -113,8 +114,32 @@ def test_kill_of_the_engine(start: Start) -> None:
             assert outcome[0].status_code == 503, outcome[0].text
         assert written[0].json()["error"]["code"] == "outcome_unknown"
         assert written[0].json()["error"]["retryable"] is False
-        wait_until(lambda: client.get("/health").status_code == 200)
+        assert client.get("/health").status_code == 200
     assert child(service, engine=True) != old
+    assert "the server of a database died" in service.log
+    assert "Traceback" not in service.log
+
+
+@needs_linux
+@needs_bundled
+def test_kill_of_the_server_of_the_catalog(start: Start) -> None:
+    """It is started again and the fact logged. What is under way in a database goes on, and so do requests there."""
+    service = start()
+    with service.client() as client:
+        sql = Sql(client)
+        sql("create table kept as select 7 as n")
+        old = catalog(service)
+        writing, written = in_background(
+            lambda: slow_answer(service, "insert into kept select 8 from pg_sleep(3) returning n")
+        )
+        wait_until(lambda: sleeping(service) == 1)
+        os.kill(old, signal.SIGKILL)
+        assert sql.value("select n from kept") == 7
+        writing.join(RUN_S)
+        assert isinstance(written[0], httpx.Response), written
+        assert written[0].json()["rows"] == [{"n": 8}], written[0].text
+        wait_until(lambda: client.get("/health").status_code == 200)
+    assert catalog(service) != old
     assert "the engine died" in service.log
     assert "Traceback" not in service.log
 

@@ -84,7 +84,8 @@ def settled(service: Service, second: ExternalServer) -> bool:
         rows = catalog.execute("select engine_name, engine, state from database").fetchall()
         if catalog.execute("select from leftover union all select from move where step <> 'done'").fetchone():
             return False
-        there = {"first": names(catalog)}
+    cells = [path.name for path in (service.data_dir / "cells").glob("tg_*")]
+    there = {"first": {f"{cell}{role}" for cell in cells for role in ("", "_w", "_r")}}
     with psycopg.connect(second.url("postgres"), autocommit=True) as other:
         there["second"] = names(other)
     wanted: dict[str, set[str]] = {"first": set(), "second": set()}
@@ -115,7 +116,7 @@ def test_new_databases_go_where_there_is_room(operator: Control, pair: Service) 
     assert (listed["second"]["state"], listed["second"]["weight"]) == ("draining", 1000)
     assert listed["second"]["databases"] == 2
     assert listed["second"]["size_bytes"] > 2 * 2**20
-    assert listed["first"]["connections_max"] > 0
+    assert listed["second"]["connections_max"] > 0
     operator.patch("/v1/engines/second", {"state": "active"})
 
 
@@ -167,6 +168,21 @@ def test_an_engine_that_is_down_touches_only_its_own_databases(
     wait_until(lambda: away_sql.answer("select a from t").status_code == 200, SETTLED_S)
     assert away_sql.value("select a from t") == 7
     wait_until(lambda: settled(pair, second), SETTLED_S)
+
+
+def test_several_organizations_beside_a_shared_server_have_to_be_accepted(second: ExternalServer) -> None:
+    """Though the first engine is the bundled one: databases of several can be on the other."""
+    data_dir = new_data_dir()
+    env = {"TUPLEGATE_ENGINES": f"shared={second.url('shared')}", "TUPLEGATE_ACCEPT_WEAKER_WALLS": "false"}
+    try:
+        service = start_service(data_dir, env=env)
+        refused = Control(service, service.key).refused(
+            409, "weaker_walls", "POST", "/v1/organizations", {"name": "second"}
+        )
+        assert "locks_unbounded" in refused["message"]
+        assert service.stop() == 0
+    finally:
+        remove(data_dir)
 
 
 def test_a_service_starts_without_an_engine_and_uses_it_when_it_comes() -> None:
@@ -316,7 +332,8 @@ def former_ids(service: Service, second: ExternalServer, tenant: Organization) -
         row = catalog.execute("select i.id, i.secret, d.id, d.engine_name from installation i, database d"
                               " where d.organization = %s", [tenant.id]).fetchone()  # fmt: skip
         assert row is not None
-        catalog.execute("insert into engine.recovered (gid) values (%s)", [f"tuplegate_{row[0]}_7_{'w' * 10}"])
+    with psycopg.connect(service.server_of(str(row[3]))) as home:
+        home.execute("insert into engine.recovered (gid) values (%s)", [f"tuplegate_{row[0]}_7_{'w' * 10}"])
     mark = mark_of(str(row[3]))
     number = (7 << 32) + 1
     made = {
@@ -530,6 +547,10 @@ def test_an_engine_killed_in_a_move(
     """That where the database goes, or that where it is: it has arrived or not, as the answer says, and is whole."""
     with HeldMove(pair, tenant) as moving:
         moving.wait_for(at)
+        if at == "copying":  # what is made for the copy alone is there as well
+            roles = {f"{engine_name(pair, tenant)}_w", f"{engine_name(pair, tenant)}_r"}
+            with psycopg.connect(second.url("postgres"), autocommit=True) as other:
+                wait_until(lambda: roles <= names(other))
         assert tenant.control.get("/v1/databases/main")["state"] == "moving"
         if killed == "first":
             os.kill(engine_pid(pair), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Statements that the engine itself cannot end: many at once, and stops and kills of a service that runs one."""
+"""Stops and kills of a service that runs a statement that the engine itself cannot end."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,48 +7,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.hostile.test_tenants_stubborn import DEAF, OF_TENANTS, assert_ended, running
-from tests.inside import wait_until
-from tests.metrics import scrape
-from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
-from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+from tests.faults import backends, catalog, child
+from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 
-CONNECTIONS = 3
-
-
-@pytest.fixture(scope="module")
-def tenants() -> Iterator[tuple[Tenant, Tenant]]:
-    """Who sends such statements, and who must not notice."""
-    data_dir = new_data_dir()
-    service = start_service(data_dir, "--connections-per-database", str(CONNECTIONS))
-    with tenant_of(service, "tenant-one") as one, tenant_of(service, "tenant-two") as two:
-        two.write("create table kept (a int)")
-        yield one, two
-    assert service.stop() == 0
-    remove(data_dir)
-
-
-@needs_bundled
-def test_as_many_as_there_are_connections_are_ended(tenants: tuple[Tenant, Tenant]) -> None:
-    assert_ended(*tenants, [(scope, each) for scope in ("write", "read") for each in DEAF.values()], CONNECTIONS)
-
-
-@needs_bundled
-def test_what_clients_left_behind_is_ended_and_keeps_its_place_until_then(tenants: tuple[Tenant, Tenant]) -> None:
-    one, two = tenants
-    with as_owner(one.service) as engine, undisturbed(two):
-        for _ in range(CONNECTIONS):
-            with one.service.client(one.admin) as client, pytest.raises(httpx.ReadTimeout):
-                client.post("/v1/query", json={"sql": DEAF["a text function"]}, timeout=1)
-        assert running(engine, "translate") == CONNECTIONS
-        # No more processes of this database than it has places, though nobody waits for any of them.
-        refused = one.write.answer("select 1", timeout_ms=500)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
-        total = engine.execute(f"select count(*) {OF_TENANTS} and query like '%translate%'").fetchone()
-        assert total == (CONNECTIONS,)
-        wait_until(lambda: running(engine, "translate") == 0)
-    assert one.write.value("select 1") == 1
-    assert scrape(one.service).value("engine_processes_stuck") == 0
+DEAF = "select length(translate(repeat('a', 2000000), repeat('b', 2000000), ''))"
+"""It looks at no cancel and no terminate, for hours."""
 
 
 @contextmanager
@@ -56,12 +19,12 @@ def deaf_service() -> Iterator[tuple[Service, list[Path]]]:
     """A service that runs a deaf statement whose client has left, and the engine's and the statement's processes."""
     data_dir = new_data_dir()
     service = start_service(data_dir)
-    with service.client() as client, as_owner(service) as engine:
+    with service.client() as client:
+        assert client.post("/v1/query", json={"sql": "create table kept as select 7 as n"}).status_code == 200
         with pytest.raises(httpx.ReadTimeout):
-            client.post("/v1/query", json={"sql": DEAF["a text function"]}, timeout=1)
-        [(process,)] = engine.execute(f"select pid {OF_TENANTS} and query like '%translate%'")
-    postmaster = (data_dir / "postgres" / "postmaster.pid").read_text().split()[0]
-    yield service, [Path(f"/proc/{postmaster}"), Path(f"/proc/{process}")]
+            client.post("/v1/query", json={"sql": DEAF}, timeout=1)
+    [process] = backends(service, "query like 'select length(translate%'")
+    yield service, [Path(f"/proc/{pid}") for pid in (catalog(service), child(service, engine=True), process)]
     remove(data_dir)
 
 
@@ -73,15 +36,22 @@ def is_alive(process: Path) -> bool:
         return False
 
 
+def kept(service: Service, key: str) -> object:
+    with service.client(key) as client:
+        return Sql(client).value("select n from kept")
+
+
 @needs_bundled
 def test_a_stop_leaves_no_engine_behind() -> None:
-    """Though a statement runs that the engine itself cannot end. The engine is shut down in order all the same."""
+    """Though a statement runs that the engine itself cannot end. Its server is killed with it, and nothing is lost; the
+    catalog's is shut down in order."""
     with deaf_service() as (service, processes):
         assert service.stop() == 0
         assert not any(is_alive(process) for process in processes)
         again = start_service(service.data_dir)
+        assert kept(again, service.key) == 7
         assert again.stop() == 0
-        assert "not properly shut down" not in (service.data_dir / "postgres.log").read_text()
+        assert "not properly shut down" not in (service.data_dir / "catalog" / "server.log").read_text()
 
 
 @needs_bundled
@@ -91,4 +61,5 @@ def test_a_service_that_was_killed_starts_again() -> None:
         service.kill()
         again = start_service(service.data_dir)
         assert not any(is_alive(process) for process in processes)
+        assert kept(again, service.key) == 7
         assert again.stop() == 0

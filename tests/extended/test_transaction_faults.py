@@ -15,7 +15,7 @@ import httpx
 import psycopg
 import pytest
 
-from tests.faults import as_superuser, child, definite, eventually, send_signal
+from tests.faults import as_superuser, backends, child, children, definite, eventually, none_in_doubt, send_signal
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 
 CLIENTS = 6
@@ -130,7 +130,7 @@ class Workload:
 
 def check(service: Service, work: Workload) -> None:
     """Nothing acknowledged is lost, nothing refused is there, nothing is half there, and every id has an outcome."""
-    eventually(lambda: as_superuser(service, "select gid from pg_prepared_xacts where gid like 'tuplegate%'") == [])
+    eventually(lambda: none_in_doubt(service))
     assert work.wrong == []
     with service.client() as client:
         rows = Sql(client).rows(f"select a, count(*) from {work.table} group by a", row_mode="arrays")
@@ -194,12 +194,9 @@ def test_backend_crashes(service: Service, t: str) -> None:
     with Workload(service, t) as work:
         for _ in range(3):
             work.progress()
-            pids = as_superuser(
-                service, "select pid from pg_stat_activity where application_name = 'tuplegate' and state = 'active'"
-                " and usename <> current_user limit 1"
-            )  # fmt: skip
-            for (pid,) in pids:
-                os.kill(pid, signal.SIGKILL)
+            active = "application_name = 'tuplegate' and state = 'active' and usename <> current_user"
+            for pid in backends(service, active)[:1]:
+                send_signal(pid, signal.SIGKILL)
             eventually(lambda: as_superuser(service, "select 1") == [(1,)])
     check(service, work)
 
@@ -209,11 +206,8 @@ def test_engine_stopped(service: Service, t: str) -> None:
     """The engine stands still for a while and goes on; nobody is told anything that does not hold."""
     with Workload(service, t) as work:
         for _ in range(2):
-            pids = [child(service, engine=True)]
-            pids += [
-                row[0]
-                for row in as_superuser(service, "select pid from pg_stat_activity where pid <> pg_backend_pid()")
-            ]
+            server = child(service, engine=True)
+            pids = [server, *children(server)]
             for pid in pids:
                 send_signal(pid, signal.SIGSTOP)
             time.sleep(1.5)  # the fault itself: a standstill of this length

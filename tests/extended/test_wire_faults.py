@@ -4,6 +4,7 @@ import json
 import signal
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -11,9 +12,11 @@ import httpx
 import pytest
 
 from tests.faults import (
+    answers,
     as_superuser,
     child,
     definite,
+    engine_socket_directory,
     eventually,
     kill_engine,
     kill_worker,
@@ -61,7 +64,7 @@ def behind() -> Iterator[tuple[Service, WireProxy]]:
             assert running.stop() == 0
     else:
         running = start_service(data_dir)
-        with WireProxy(data_dir / "run") as proxy:
+        with WireProxy(engine_socket_directory(running)) as proxy:
             kill_worker(running)
             yield running, proxy
         eventually(lambda: serves(running))
@@ -82,14 +85,14 @@ def module_proxy(behind: tuple[Service, WireProxy]) -> WireProxy:
 @pytest.fixture
 def proxy(service: Service, module_proxy: WireProxy) -> Iterator[WireProxy]:
     """Everything between worker and engine goes through it."""
+    eventually(lambda: answers(service))
     if not module_proxy.in_place:
         # The engine was killed and has put its own socket there; what connected since then went past the proxy.
         module_proxy.install()
         kill_worker(service)
-    eventually(lambda: serves(service))
+    eventually(lambda: answers(service))
     yield module_proxy
     module_proxy.disarm()
-    eventually(lambda: as_superuser(service, "select 1") == [(1,)])
 
 
 @pytest.fixture
@@ -118,7 +121,7 @@ def text_of(step: Step, table: str) -> When:
         case Step.PREPARE | Step.COMMIT_PREPARED:
             return lambda text: text.startswith(step.value)
         case Step.COMMIT:
-            return Following("ready_to_commit", "COMMIT")
+            return Following("SET LOCAL synchronous_commit", "COMMIT")
 
 
 class Following:
@@ -576,13 +579,26 @@ def test_proxy_is_in_the_way(service: Service, proxy: WireProxy, t: str) -> None
     assert f"select '{mark}'" in proxy.seen
 
 
+@contextmanager
+def before_the_catalog(service: Service, proxy: WireProxy) -> Iterator[WireProxy]:
+    """A proxy between the workers and the catalog, which has a server of its own where databases have one."""
+    if service.engine:
+        yield proxy
+        return
+    with WireProxy(service.data_dir / "catalog" / "run") as own:
+        kill_worker(service)
+        eventually(lambda: answers(service))
+        yield own
+
+
 def test_a_session_that_cannot_be_audited(service: Service, proxy: WireProxy) -> None:
     """Clients of the engine's own protocol are served when the engine is lost at their audit; the log says so."""
     before = service.log
-    cut = proxy.arm(Fault(lambda sent: sent.startswith("INSERT INTO audit"), At.REQUEST))
-    with Tunnel(service) as tunnel, tunnel.connect() as session:
-        assert session.execute("select 1").fetchall() == [(1,)]
-        assert cut.happened.is_set()
+    with before_the_catalog(service, proxy) as catalog:
+        cut = catalog.arm(Fault(lambda sent: sent.startswith("INSERT INTO audit"), At.REQUEST))
+        with Tunnel(service) as tunnel, tunnel.connect() as session:
+            assert session.execute("select 1").fetchall() == [(1,)]
+            assert cut.happened.is_set()
     logged = service.log.removeprefix(before)
     assert "the audit was not recorded" in logged
     assert "Traceback" not in logged

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from tests.hostile.test_tenants_size import FILLED, FULL, LIMIT, fill, small, streamed
+from tests.hostile.test_tenants_size import FILLED, FULL, LIMIT, fill, small, small_tenant, streamed
 from tests.service import Service, Sql
-from tests.tenants import Tenant, tenant_of
+from tests.tenants import Tenant
 
 __all__ = ["small"]  # a fixture
 
@@ -33,7 +33,7 @@ end $$
 @pytest.fixture(scope="module")
 def one(small: Service) -> Iterator[Tenant]:
     """With a table whose rows fire the trigger when they are deleted, and one for the trigger itself."""
-    with tenant_of(small, "at-commit", "small") as tenant:
+    with small_tenant(small, "at-commit") as tenant:
         tenant.write(f"create table {FILLED}")
         for table in ("little", "queued"):
             tenant.write(f"create table {table} (a int) with (autovacuum_enabled = off)")
@@ -176,7 +176,7 @@ def test_code_at_commit_cannot_make_the_commit_lazy(service: Service, sql: Sql, 
         " for each row execute function be_lazy()")  # fmt: skip
     statement = "insert into lazily values (1)"
     late = 0
-    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as owner:
+    with psycopg.connect(service.conninfo(sql.value("select current_database()")), autocommit=True) as owner:
         for _ in range(10):
             if route == "query":
                 sql(statement)

@@ -12,10 +12,9 @@ import httpx
 import pytest
 
 from tests.control import wait_until
-from tests.http.test_wire import Hand, query
 from tests.servers import needs_linux
 from tests.service import Service, Sql, needs_bundled, running_service, since
-from tests.tenants import Tenant, as_owner, make_tenant_fixture, undisturbed
+from tests.tenants import Tenant, make_tenant_fixture, server_of, undisturbed
 from tests.workers import peak_mb
 
 MEMORY_MB, TEMP_MB = 128, 16
@@ -50,7 +49,7 @@ GREEDY = {
 @pytest.mark.parametrize("statement", GREEDY.values(), ids=GREEDY)
 def test_memory_is_bounded(one: Tenant, two: Tenant, scope: str, statement: str) -> None:
     """A statement that wants more fails by itself; the engine goes on, and its connection can be used again."""
-    with as_owner(one.service) as engine, undisturbed(two):
+    with server_of(one) as engine, undisturbed(two):
         started = engine.execute("select pg_postmaster_start_time()").fetchone()
         error = one.sql(scope).fails(statement)
         assert error["sqlstate"] in ("53200", "54000"), error
@@ -81,7 +80,7 @@ def test_what_parallel_workers_share_is_bounded(one: Tenant, two: Tenant) -> Non
         body: dict[str, Any] = answer.json()
         return body
 
-    with as_owner(one.service) as engine, undisturbed(two):
+    with server_of(one) as engine, undisturbed(two):
         started = engine.execute("select pg_postmaster_start_time()").fetchone()
         assert join(1)["results"][-1]["rows"] == [{"count": 250000}]
         assert join(8)["error"]["sqlstate"] == "53200"
@@ -90,75 +89,13 @@ def test_what_parallel_workers_share_is_bounded(one: Tenant, two: Tenant) -> Non
     one.write("drop table shared")
 
 
-FILL = """
-declare size int := 10000000; n int := 0;
-begin
-  while size > 30000 loop
-    begin
-      perform set_config('fill.a' || n, repeat('x', size), false);
-      n := n + 1;
-    exception when out_of_memory then size := size / 2;
-    end;
-  end loop;
-end
-"""
-LISTEN = "begin for i in 1..{count} loop execute 'listen c' || i; end loop; insert into t values (1); end"
-
-
-@needs_bundled
-@pytest.mark.parametrize("route", ["query", "function", "transaction"])
-def test_a_commit_finds_the_memory_that_it_needs(one: Tenant, two: Tenant, route: str) -> None:
-    """Where it did not, after it was written, the engine would restart for everybody."""
-    one.write("drop table if exists t")
-    one.write("create table t (a int)")
-    listen, fill = LISTEN.format(count=6000), FILL.strip()
-    with as_owner(one.service) as engine, undisturbed(two):
-        started = engine.execute("select pg_postmaster_start_time()").fetchone()
-        if route == "query":
-            error = one.write.fails(f"do $$ begin {listen}; {fill}; end $$")
-        elif route == "function":
-            one.write(
-                f"create or replace function l() returns int language plpgsql as $$ {listen[:-3]} return 1; end $$"
-            )
-            one.write(f"create or replace function f() returns int language plpgsql as $$ {fill[:-3]} return 1; end $$")
-            error = one.write.fails("select l(), f()")
-        else:
-            error = one.transaction(f"do $$ {listen} $$", f"do $$ {fill} $$").json()["error"]
-        assert error["sqlstate"] == "53200", error
-        assert engine.execute("select pg_postmaster_start_time()").fetchone() == started
-    assert one.write.rows("table t") == []
-    one.write("drop table t")
-    if route == "function":
-        one.write("drop function l(), f()")
-
-
-@needs_bundled
-@needs_linux
-@pytest.mark.parametrize("way", ["one statement", "many statements"])
-def test_a_session_of_a_client_does_not_commit_without_memory(one: Tenant, two: Tenant, way: str) -> None:
-    """It is ended while it fills its memory, and told why; the engine goes on. A key that may only read cannot begin
-    such a transaction (`test_wire_reading.py`)."""
-    listen = "do $$ begin for i in 1..6000 loop execute 'listen c' || i; end loop; end $$"
-    fill = [f"do $$ {FILL} $$"]
-    if way == "many statements":
-        fill = [f"select set_config('fill.b{n}', repeat('x', 2000000), false) is null" for n in range(100)]
-    with as_owner(one.service) as engine, undisturbed(two):
-        client = Hand(one.service)
-        client.start(one.write.client.headers["Authorization"].removeprefix("Bearer "))
-        client.send(b"".join(map(query, ["begin read write; select pg_current_xact_id()", listen, *fill, "commit"])))
-        said = client.last_words()
-        assert b"57P01" in said, said
-        assert b"of memory" in said, said
-        assert engine.execute("select 1").fetchone() == (1,)
-
-
 @needs_bundled
 @since(17)
 def test_one_transaction_cannot_fill_the_queue_of_notifications(one: Tenant, two: Tenant) -> None:
     """It keeps them in memory until it commits, and the queue has more room than that."""
     pages = MEMORY_MB * 128
     notify = f"do $$ begin for i in 1..{pages} loop perform pg_notify('c', repeat('x', 4100) || i); end loop; end $$"
-    with as_owner(one.service) as engine, undisturbed(two):
+    with server_of(one) as engine, undisturbed(two):
         assert engine.execute("select current_setting('max_notify_queue_pages')::int").fetchone() == (2 * pages,)
         assert one.write.fails(notify)["sqlstate"] == "53200"
         assert engine.execute("select pg_notification_queue_usage()").fetchone() == (0.0,)
@@ -209,7 +146,7 @@ def test_a_statement_that_swallows_cancels_is_ended(one: Tenant, two: Tenant) ->
     def run(scope: str, statement: str) -> dict[str, Any]:
         return one.sql(scope).fails(statement, timeout_ms=100)
 
-    with as_owner(one.service) as engine, undisturbed(two), ThreadPoolExecutor(len(STUBBORN)) as threads:
+    with server_of(one) as engine, undisturbed(two), ThreadPoolExecutor(len(STUBBORN)) as threads:
         tried = [threads.submit(run, *each) for each in zip(("write", "read", "read"), STUBBORN.values(), strict=True)]
         for error in (each.result() for each in tried):
             assert (error["code"], error["sqlstate"]) == ("timeout", "57014")
@@ -220,7 +157,7 @@ def test_a_statement_that_swallows_cancels_is_ended(one: Tenant, two: Tenant) ->
 
 def test_a_client_that_leaves_ends_even_that(one: Tenant, two: Tenant) -> None:
     """Where nobody waits for the answer any more, the server process must go all the same."""
-    with as_owner(one.service) as engine, undisturbed(two):
+    with server_of(one) as engine, undisturbed(two):
         with one.service.client(one.admin) as client:
             sent = threading.Thread(target=lambda: _give_up(client, STUBBORN["and clients not looked for"]))
             sent.start()
@@ -239,7 +176,7 @@ def _give_up(client: httpx.Client, statement: str) -> None:
 @pytest.mark.parametrize("level", ["log", "warning", "notice", "debug", "info"])
 def test_the_log_cannot_be_filled(one: Tenant, two: Tenant, scope: str, level: str) -> None:
     """Messages go to whoever sent the statement, a hundred of them at most, and not into the engine's log."""
-    log = one.service.data_dir / "postgres.log"
+    log = one.service.data_dir / "cells" / one.database / "server.log"
     before = log.stat().st_size
     with undisturbed(two):
         body = one.sql(scope)(
@@ -255,7 +192,7 @@ def test_the_log_cannot_be_filled(one: Tenant, two: Tenant, scope: str, level: s
 
 def test_the_queue_of_notifications_stays_empty(one: Tenant, two: Tenant) -> None:
     """All databases share it; it fills only while a listener stays behind, and none outlives its request."""
-    with as_owner(one.service) as engine, undisturbed(two):
+    with server_of(one) as engine, undisturbed(two):
         for _ in range(3):
             one.write("listen c")
             assert one.transaction("listen c", "select pg_sleep(0.1)").json()["success"]

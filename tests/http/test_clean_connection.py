@@ -50,7 +50,7 @@ def reader(single: Service) -> Iterator[Sql]:
 @pytest.fixture(scope="module")
 def engine(single: Service) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
     """A look at the engine from outside."""
-    with psycopg.connect(single.conninfo("tuplegate"), autocommit=True) as opened:
+    with psycopg.connect(single.server_of(), autocommit=True) as opened:
         yield opened
 
 

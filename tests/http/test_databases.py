@@ -13,9 +13,9 @@ from tests.control import (
     Organization,
     at_once,
     disagreements,
-    engine,
     engine_name,
     error_of,
+    list_engine,
     new_organization,
     sleeping,
     wait_until,
@@ -23,7 +23,7 @@ from tests.control import (
 from tests.needs import Abilities
 from tests.service import Service
 
-RECORD = {"id", "name", "state", "engine", "default", "delete_protection", "size_bytes", "created_at"}
+RECORD = {"id", "name", "state", "engine", "default", "delete_protection", "size_bytes", "created_at", "activity"}
 _numbers = count(1)
 
 
@@ -91,9 +91,10 @@ def test_an_organization_has_so_many_databases(service: Service) -> None:
 def test_the_tenants_roles_own_no_database(control: Control, service: Service) -> None:
     """One for writing and one for reading, which see what is made later; neither is the owner."""
     made = control.post("/v1/databases", {"name": new_name()})
-    with engine(service) as connection:
+    name = engine_name(service, made["id"])
+    with psycopg.connect(service.server_of(name)) as connection:
         owner = connection.execute(
-            "select pg_get_userbyid(datdba) from pg_database where datname = %s", [engine_name(service, made["id"])]
+            "select pg_get_userbyid(datdba) from pg_database where datname = %s", [name]
         ).fetchone()
     assert owner is not None
     assert not str(owner[0]).startswith("tg_")
@@ -179,6 +180,8 @@ def test_a_deleted_database_is_gone(control: Control, service: Service) -> None:
     """With its keys and their sessions, within five seconds; its name is free."""
     name = make(control)
     id = control.get(f"/v1/databases/{name}")["id"]
+    there = engine_name(service, id)
+    assert there in list_engine(service)
     key = control.post("/v1/keys", {"name": "k", "scopes": ["write"], "database": name})
     session = control.with_token(key["key"]).post("/v1/session")["token"]
     narrowed = control.post("/v1/session", {"database": name})["token"]
@@ -189,13 +192,7 @@ def test_a_deleted_database_is_gone(control: Control, service: Service) -> None:
         wait_until(lambda sql=sql: sql.answer("select 1").status_code == 401)  # type: ignore[misc]
     control.refused(404, "not_found", "GET", f"/v1/keys/{key['id']}")
     control.refused(404, "not_found", "GET", f"/v1/databases/{name}")
-    with engine(service) as connection:
-        left = connection.execute(
-            "select datname from pg_database where datname like %s union all select rolname from pg_roles"
-            " where rolname like %s",
-            [f"{id}%", f"{id}%"],
-        )
-        assert left.fetchall() == []
+    assert [left for left in list_engine(service) if left.startswith(there)] == []
     assert control.post("/v1/databases", {"name": name})["id"] != id
 
 

@@ -64,7 +64,7 @@ def waiting(service: Service, mark: str) -> int:
 
 
 def held_up(service: Service, mark: str, how: LiteralString) -> int:
-    with psycopg.connect(service.conninfo("postgres")) as connection:
+    with psycopg.connect(service.server_of()) as connection:
         row = connection.execute(
             "select count(*) from pg_stat_activity where query like %s and " + how, [f"%{mark}%"]
         ).fetchone()

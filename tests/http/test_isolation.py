@@ -100,7 +100,7 @@ def test_no_setting_weakens_the_statements_after_it(
         assert one.answer("copy (select 1) to stdout").status_code == 400  # costs the connection: the next one is new
         check_serializable(one, abilities)
     finally:
-        with psycopg.connect(single.conninfo("tuplegate")) as engine:
+        with psycopg.connect(single.server_of(database)) as engine:
             engine.execute(f"alter role {role} reset all")
             engine.execute(f"alter role {role} in database {database} reset all")
         one.answer("copy (select 1) to stdout")

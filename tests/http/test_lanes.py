@@ -5,6 +5,7 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -126,7 +127,7 @@ def written(service: Service) -> list[str]:
 
 
 def at_the_gate(service: Service) -> int:
-    with psycopg.connect(service.conninfo("tuplegate")) as outside:
+    with psycopg.connect(service.server_of()) as outside:
         row = outside.execute(
             "select count(*) from pg_stat_activity where datname = %s and wait_event_type = 'Lock'",
             [tenant_of(service)],
@@ -302,7 +303,7 @@ def test_a_stop_that_is_out_of_time_runs_nothing_more(start: Start, call: Call) 
         assert code(holder.answer()) == (503, "shutting_down")
         assert code(caller.answer()) == (503, "shutting_down")
         assert caller.socket.recv(1) == b""
-    again = start_service(service.data_dir, *ONE)
+    again = replace(start_service(service.data_dir, *ONE), key=service.key)
     try:
         assert written(again) == []
     finally:

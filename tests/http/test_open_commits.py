@@ -48,7 +48,7 @@ def stuck(service: Service, opened: Open, database: str, **body: Any) -> Iterato
             answers.append(other.post(f"/v1/transaction/{opened.id}/commit", json=last))
 
     thread = threading.Thread(target=commit)
-    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as engine:
+    with psycopg.connect(service.server_of(), autocommit=True) as engine:
         with shut(service.conninfo(database), "gate"):
             thread.start()
             until(lambda: engine.execute(WAITING, [database]).fetchall())
@@ -85,7 +85,7 @@ def test_a_last_statement_that_fails_leaves_nothing(client: httpx.Client, servic
     failed = divided.commit(statement="insert into notes select 1 / 0")
     assert (failed["error"]["sqlstate"], failed["state"]) == ("22012", "aborted")
     assert rows(client) == []
-    with psycopg.connect(service.conninfo("postgres")) as engine:
+    with psycopg.connect(service.server_of()) as engine:
         assert engine.execute(PREPARED).fetchall() == []
 
 
@@ -124,7 +124,7 @@ def test_a_connection_that_is_lost_before_it_is_prepared(
     client: httpx.Client, service: Service, database: str, notes: None
 ) -> None:
     opened = Open(client, statement="insert into notes values (1, 'a')")
-    with stuck(service, opened, database) as answers, psycopg.connect(service.conninfo("postgres")) as engine:
+    with stuck(service, opened, database) as answers, psycopg.connect(service.server_of()) as engine:
         for (pid,) in engine.execute(WAITING, [database]).fetchall():
             engine.execute("select pg_terminate_backend(%s)", [pid])
         until(lambda: answers)
@@ -151,7 +151,7 @@ def test_write_skew_is_found_while_the_last_statement_waits(
 ) -> None:
     """So many transactions begin meanwhile that the engine forgets the one that it would conflict with."""
     sql("insert into notes values (1, 'on'), (2, 'on')")
-    with psycopg.connect(service.conninfo("postgres")) as engine:
+    with psycopg.connect(service.server_of()) as engine:
         row = engine.execute(SLOTS).fetchone()
         assert row is not None
     opened = Open(client, idle_timeout_ms=60000, statement="select count(*) from notes where text = 'on'")

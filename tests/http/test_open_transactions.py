@@ -12,8 +12,9 @@ import httpx
 import pytest
 
 from tests.activity import Activity
+from tests.faults import backends
 from tests.needs import needs
-from tests.service import Service, make_key
+from tests.service import ENGINE, Service, make_key
 
 
 class Open:
@@ -404,10 +405,11 @@ def test_it_expires(client: httpx.Client, table: str) -> None:
 
 @needs("activity")
 @pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
-def test_a_request_during_its_rollback_learns_why_it_ends(client: httpx.Client, accept: str) -> None:
+def test_a_request_during_its_rollback_learns_why_it_ends(client: httpx.Client, service: Service, accept: str) -> None:
     """Also if it is sent again: the answer to a stream is not kept, but nothing else can be said."""
     opened = Open(client, idle_timeout_ms=300)
-    process = opened.query("select pg_backend_pid() as pid")["rows"][0]["pid"]
+    pid = opened.query("select pg_backend_pid() as pid")["rows"][0]["pid"]
+    [process] = [pid] if ENGINE else backends(service, f"pid = {pid}")
     os.kill(process, signal.SIGSTOP)
     threading.Timer(2, os.kill, (process, signal.SIGCONT)).start()
     until(lambda: opened.state["state"] == "aborted")

@@ -68,8 +68,8 @@ def code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-def as_superuser(service: Service, sql: str, database: str = "postgres") -> list[Any]:
-    with psycopg.connect(service.conninfo(database)) as connection:
+def as_superuser(service: Service, sql: str) -> list[Any]:
+    with psycopg.connect(service.server_of()) as connection:
         return connection.execute(sql.encode()).fetchall()
 
 

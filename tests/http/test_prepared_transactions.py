@@ -58,7 +58,9 @@ def move(id: int) -> tuple[str, str]:
     return f"update account set n = n + 1 where id = {id}", f"insert into entry values ({id}, 1)"
 
 
-def test_what_comes_often_is_prepared(data: Sql, engine: "psycopg.Connection[tuple[Any, ...]]") -> None:
+def test_what_comes_often_is_prepared(
+    service: Service, tenant: str, data: Sql, engine: "psycopg.Connection[tuple[Any, ...]]"
+) -> None:
     """And nothing is lost of what it does."""
     for id in range(1, OFTEN):
         assert run(data, *move(id))["affected_rows"] == 2
@@ -71,7 +73,8 @@ def test_what_comes_often_is_prepared(data: Sql, engine: "psycopg.Connection[tup
         with engine.transaction():
             engine.execute("select from account where id = 50 for update")
             moving = thread.submit(run, data, *move(50))
-            with psycopg.connect(engine.info.dsn, autocommit=True) as engine:  # the other one is in its transaction
+            # The other connection is in its transaction, and shows what there was when that began.
+            with psycopg.connect(service.conninfo(tenant), autocommit=True) as engine:
                 wait_until(is_waiting)
         assert moving.result()["success"]
     assert data.value("select count(*) from entry") == OFTEN

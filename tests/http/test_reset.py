@@ -117,9 +117,9 @@ def test_a_running_statement_is_cancelled(service: Service, database: Database) 
     def run() -> None:
         answers.append(database.client.post("/v1/query", json={"sql": "select pg_sleep(25)"}))
 
+    activity = Activity(service, str(database.sql.value("select current_database()")))
     running = threading.Thread(target=run)
     running.start()
-    activity = Activity(service)
     with activity.connection, service.client() as other:
         wait_until(lambda: activity.count_running("pg_sleep(25") == 1)
         assert other.post("/admin/reset", headers={"Tuplegate-Database": database.name}).status_code == 200

@@ -129,7 +129,7 @@ class Started:
         self.thread = threading.Thread(target=work)
         self.thread.start()
         deadline = time.monotonic() + WAIT_S
-        with psycopg.connect(service.conninfo("postgres"), autocommit=True) as look:
+        with psycopg.connect(service.server_of(), autocommit=True) as look:
             question = "select 1 from pg_stat_activity where wait_event = 'PgSleep' and query = %s"
             while look.execute(question, [sleep]).fetchone() is None:
                 assert time.monotonic() < deadline, "it never slept"

@@ -28,7 +28,7 @@ select 10 * (sum(setting::int) + 2) from pg_settings where name in ('max_connect
 
 @pytest.fixture
 def slots(service: Service) -> int:
-    with psycopg.connect(service.conninfo("postgres")) as connection:
+    with psycopg.connect(service.server_of()) as connection:
         row = connection.execute(SLOTS).fetchone()
         assert row is not None
         return int(row[0])

@@ -65,7 +65,7 @@ def reload(inside: "psycopg.Connection[tuple[Any, ...]]", value: str) -> None:
     info = inside.info
 
     def is_loaded() -> bool:
-        with psycopg.connect(f"host={info.host} user={info.user} dbname={info.dbname}") as new:
+        with psycopg.connect(info.dsn, password=info.password) as new:
             row = new.execute("select pg_conf_load_time(), current_setting('full_page_writes')").fetchone()
         return row is not None and loaded is not None and row[0] > loaded[0] and row[1] == value
 

@@ -79,7 +79,7 @@ def t(sql: Sql, service: Service) -> Iterator[str]:
 
 
 def as_superuser(service: Service, sql: str) -> Any:
-    with psycopg.connect(service.conninfo("postgres")) as connection:
+    with psycopg.connect(service.server_of()) as connection:
         row = connection.execute(sql.encode()).fetchone()
     assert row is not None
     return row[0]
@@ -289,6 +289,20 @@ def test_deferred_trigger_writes(run: Transactions, sql: Sql, t: str) -> None:
     assert count(sql, f"{t}_log") == 1
     sql(f"drop table {t}_log")
     sql(f"drop function {t}_late cascade")
+
+
+@needs("constraint_trigger")
+def test_code_that_says_that_the_engine_is_away(run: Transactions, sql: Sql, t: str) -> None:
+    """Within the commit. The connections of these tries are not lost to others."""
+    sql(f"create table {t}_log (a int)")
+    deferred_trigger(sql, t, f"set constraints all deferred; insert into {t}_log values (1)")
+    deferred_trigger(sql, f"{t}_log", "raise exception 'away' using errcode = '57P01'")
+    assert run.answer(f"insert into {t} values (1)", timeout_ms=3000).status_code == 503
+    sql(f"drop function {t}_late cascade")
+    assert run(f"insert into {t} values (2)")["success"]
+    assert count(sql, t) == 1
+    sql(f"drop table {t}_log")
+    sql(f"drop function {t}_log_late cascade")
 
 
 @needs("do_block")

@@ -71,10 +71,11 @@ def database_of(organization: Organization) -> str:
 
 def backends(organization: Organization) -> list[tuple[Any, ...]]:
     """Server processes of clients of their own, in the organization's database."""
-    with engine(organization.control.service) as outside:
+    database = database_of(organization)
+    with psycopg.connect(organization.control.service.server_of(database)) as outside:
         return outside.execute(
             "select pid, state, wait_event from pg_stat_activity where datname = %s and application_name = 'by hand'",
-            [database_of(organization)],
+            [database],
         ).fetchall()
 
 
@@ -529,7 +530,7 @@ def test_a_database_that_is_reset_lets_go_of_its_clients(tunnel: Tunnel, organiz
 def test_the_engine_is_killed_under_it(tunnel: Tunnel, organization: Organization) -> None:
     with tunnel.connect(application_name="by hand") as connection:
         value(connection, "select 1")
-        with engine(organization.control.service) as outside:
+        with psycopg.connect(organization.control.service.server_of(database_of(organization))) as outside:
             outside.execute("select pg_terminate_backend(%s)", [backends(organization)[0][0]])
         with pytest.raises(psycopg.OperationalError) as ended:
             connection.execute("select 1")

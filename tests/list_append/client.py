@@ -51,6 +51,7 @@ class Client:
         for id in range(self.number, workload.transactions, workload.clients):
             if workload.stopping.is_set():
                 break
+            await workload.rested()
             workload.at_work[self] = id, time.monotonic()
             if workload.others and self.rng.random() < _MOVED:
                 self.http.move_on()  # else all would gather at one node
@@ -95,6 +96,7 @@ class Client:
             self.http.move_on()
             await asyncio.sleep(_MOVE_S)
         else:
+            await asyncio.sleep(PAUSE_S)  # its database alone may be away
             await self._healthy()
 
     async def _healthy(self) -> None:
@@ -146,6 +148,7 @@ class Asker:
         try:
             while True:
                 await asyncio.sleep(_ASK_S)
+                await self._workload.rested()
                 if self._workload.recent:
                     await self._ask(*self._rng.choice(self._workload.recent))
                 if self._rng.random() < 0.5:

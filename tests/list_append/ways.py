@@ -186,7 +186,9 @@ async def _give_up(
 ) -> Transaction:
     """The same with its outcome, which is settled before."""
     error = answer["error"]
-    if error["code"] in _OVER or error["sqlstate"] == "25P02":
+    # The database was let go of, for a copy of it, while a statement ran. A commit has this beside its error.
+    is_let_go = error["sqlstate"] == "57014" and answer.get("transaction", answer).get("reason") == "lost"
+    if error["code"] in _OVER or error["sqlstate"] == "25P02" or is_let_go:
         client.workload.refusals[error["code"]] += 1
     else:
         client.judge(status, answer)

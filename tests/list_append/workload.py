@@ -13,6 +13,7 @@ from tests.service import Service
 
 _ANSWER_S = 120.0
 _RECENT_MAX = 200
+_REST_TICK_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class ListAppend:
     _wrong: list[str] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set it to have no more begun; what is in doubt is still asked for."""
+    rests_until: float = 0.0
+    """Clients begin nothing before that time of the monotonic clock, so that the database can fall asleep."""
     at_work: dict[Client, tuple[int, float]] = field(default_factory=dict)
     """The clients that are at work, each with the transaction that it is at, and since when."""
 
@@ -94,6 +97,14 @@ class ListAppend:
     @property
     def nodes(self) -> tuple[Service, ...]:
         return (self.service, *self.others)
+
+    def rest(self, seconds: float) -> None:
+        """Let the clients begin nothing for so long from now on; they go on at once after `rest(0)`."""
+        self.rests_until = time.monotonic() + seconds
+
+    async def rested(self) -> None:
+        while time.monotonic() < self.rests_until:
+            await asyncio.sleep(_REST_TICK_S)
 
     def run(self) -> None:
         asyncio.run(self._all())

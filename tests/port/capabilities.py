@@ -53,6 +53,15 @@ async def _copies(_: Tenant, databases: EngineDatabases) -> bool:
     raise AssertionError("what is not there was copied")
 
 
+async def _neighbours(tenant: Tenant, databases: EngineDatabases) -> bool:
+    name = new_name()
+    await databases.create(name)
+    try:
+        return bool(await tenant.rows("select from pg_catalog.pg_roles where rolname like $1", f"{name}%"))
+    finally:
+        await databases.drop(name)
+
+
 async def _named_objects(tenant: Tenant, _: EngineDatabases) -> bool:
     table = await tenant.table("named")
     try:
@@ -74,6 +83,7 @@ def _accepts(sql: str) -> Callable[[Tenant, EngineDatabases], Awaitable[bool]]:
 
 
 CAPABILITIES = {
+    "neighbours": Capability("databases are on one server, where tenants see the roles of others", _neighbours),
     "two_phase": Capability("a transaction can be prepared, and committed later from anywhere", _two_phase),
     "code": Capability("a statement can be a block of code", _accepts("do $$ begin null; end $$")),
     "late_checks": Capability(

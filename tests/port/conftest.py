@@ -6,8 +6,10 @@ This file alone knows how a server is started. A second adapter is tried by givi
 import asyncio
 import secrets
 import shutil
-from collections.abc import Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,12 +21,25 @@ from tests.port.capabilities import CAPABILITIES, find_capabilities
 from tests.port.tenant import Tenant, new_name
 from tests.service import ENGINE, with_database, with_force
 from tuplegate.engine.bundled.binaries import DumpTool, find_dump_tools
-from tuplegate.engine.bundled.server import BundledServer, BundledSettings
-from tuplegate.engine.opening import SharedEngine, find_owner, owner_of, reach_engines, read_address, share_engine
-from tuplegate.engine.port import FIRST_ENGINE, EngineDatabases, OpenEngine, ReachedEngine
+from tuplegate.engine.cells.desk import Desk
+from tuplegate.engine.opening import (
+    SharedEngine,
+    find_owner,
+    owner_of,
+    reach_cells,
+    reach_engines,
+    read_address,
+    share_engine,
+)
+from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineDatabases, EngineOwner, ReachedEngine
+from tuplegate.engine.several.engines import SeveralEngines
 from tuplegate.settings import Settings
+from tuplegate.supervisor.engine_server import open_bundled
 
 _T = TypeVar("_T")
+
+_ATTEND_S = 0.005
+_WORKER = 0
 
 
 class Loop:
@@ -60,71 +75,119 @@ def loop() -> Iterator[Loop]:
 
 
 @dataclass(frozen=True)
-class Server:
-    """A server that runs, the settings of a service that uses it, and the programs that dump its databases."""
+class Opened:
+    """An engine as a worker has it, and its databases."""
 
-    address: str
-    settings: Settings
-    dump_tools: tuple[DumpTool, ...]
+    engine: Engine
+    databases: EngineDatabases
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    if ENGINE:
-        metadata = f"tgt_port_{secrets.token_hex(6)}"
-        settings = Settings(engine=ENGINE, engine_exclusive=True)
-        yield Server(read_address(with_database(ENGINE, metadata)), settings, find_dump_tools(None))
-        with psycopg.connect(with_database(ENGINE, "postgres"), autocommit=True) as given:
-            given.execute(f"drop database if exists {metadata} {with_force(given)}".encode())
-        return
+@pytest.fixture(scope="session", params=["given"] if ENGINE else ["server", "cells"])
+def opened(request: pytest.FixtureRequest, loop: Loop) -> Iterator[Opened]:
+    """The bundled engine is tried both ways: with all databases on one server, and with a server for each."""
+    secret = secrets.token_bytes(32)
+    with {"given": open_given, "server": open_one_server, "cells": open_cells}[request.param](loop, secret) as found:
+        yield found
+
+
+@contextmanager
+def open_given(loop: Loop, secret: bytes) -> Iterator[Opened]:
+    metadata = f"tgt_port_{secrets.token_hex(6)}"
+    settings = Settings(engine=ENGINE, engine_exclusive=True)
+    address = read_address(with_database(ENGINE, metadata))
+    reached = reach(loop, loop.run(find_owner(address, settings)), settings, find_dump_tools(None), secret)
+    with loop.open(reached.open("port", secret)) as engine:
+        yield Opened(engine, reached.databases(secret))
+    with psycopg.connect(with_database(ENGINE, "postgres"), autocommit=True) as given:
+        given.execute(f"drop database if exists {metadata} {with_force(given)}".encode())
+
+
+@contextmanager
+def open_one_server(loop: Loop, secret: bytes) -> Iterator[Opened]:
     home = new_directory("tgp-")
-    bundled = BundledServer(BundledSettings(home / "data"))
+    settings = Settings(data_dir=home / "data")
+    with open_bundled(settings) as bundled:
+        owner = owner_of(bundled.conninfo, settings, is_bundled=True)
+        reached = reach(loop, owner, settings, find_dump_tools(None), secret)
+        with loop.open(reached.open("port", secret)) as engine:
+            yield Opened(engine, reached.databases(secret))
+    shutil.rmtree(home)
+
+
+@contextmanager
+def open_cells(loop: Loop, secret: bytes) -> Iterator[Opened]:
+    home = new_directory("tgp-")
+    settings = Settings(data_dir=home / "data")
+    with open_bundled(settings) as bundled:
+        reached = reach(loop, bundled.owner(settings), settings, (), secret)
+        end = bundled.desk.open_line(_WORKER, time.monotonic())
+        with loop.open(serving_cells(bundled.desk)), loop.open(reached.open("port", secret)) as catalog:
+            cells = reach_cells(settings, bundled.share(settings), _WORKER, ("port", secret), catalog, end)
+            with loop.open(cells), loop.open(SeveralEngines(catalog, {}, locate, (), cells)) as engine:
+                yield Opened(engine, cells.databases)
+    shutil.rmtree(home)
+
+
+class OneThread(ThreadPoolExecutor):
+    """Does everything at once. A process that starts servers, which a worker is here alone, has no other thread."""
+
+    def submit(self, work: Callable[..., _T], /, *values: Any, **more: Any) -> Future[_T]:
+        done: Future[_T] = Future()
+        try:
+            done.set_result(work(*values, **more))
+        except Exception as failure:  # noqa: BLE001 - whoever waits for it gets it
+            done.set_exception(failure)
+        return done
+
+
+@asynccontextmanager
+async def serving_cells(desk: Desk) -> AsyncIterator[None]:
+    """Do the supervisor's part until the block is left, whenever the loop turns."""
+
+    asyncio.get_running_loop().set_default_executor(OneThread())
+
+    async def serve() -> None:
+        while True:
+            desk.attend(time.monotonic())
+            await asyncio.sleep(_ATTEND_S)
+
+    serving = asyncio.create_task(serve())
     try:
-        bundled.prepare()
-        bundled.start()
-        yield Server(bundled.conninfo, Settings(data_dir=home / "data"), bundled.dump_tools)
+        yield
     finally:
-        bundled.stop()
-        bundled.release()
-        shutil.rmtree(home)
+        serving.cancel()
+        desk.drop_line(_WORKER, time.monotonic())
 
 
-@pytest.fixture(scope="session")
-def secret() -> bytes:
-    return secrets.token_bytes(32)
+async def locate(names: Sequence[str]) -> dict[str, str]:
+    return dict.fromkeys(names, FIRST_ENGINE)
 
 
-@pytest.fixture(scope="session")
-def reached(loop: Loop, server: Server, secret: bytes) -> ReachedEngine:
-    """The engine as a worker sees it before it opens it: prepared, as the supervisor does that."""
-    settings = server.settings
+def reach(
+    loop: Loop, owner: EngineOwner, settings: Settings, tools: tuple[DumpTool, ...], secret: bytes
+) -> ReachedEngine:
+    """Return the engine as a worker sees it before it opens it: prepared, as the supervisor does that."""
 
     async def prepare() -> SharedEngine:
-        owner = (
-            await find_owner(server.address, settings)
-            if ENGINE
-            else owner_of(server.address, settings, is_bundled=True)
-        )
         async with owner.prepare() as preparation:
             ready = await preparation.make_ready(secret)
-            return share_engine(FIRST_ENGINE, ready.login, server.dump_tools, settings, is_bundled=not ENGINE)
+            return share_engine(FIRST_ENGINE, ready.login, tools, settings, is_bundled=not ENGINE)
 
-    return reach_engines(settings, [loop.run(prepare())], 0, nobody_before=True)[FIRST_ENGINE]
-
-
-@pytest.fixture(scope="session")
-def engine(loop: Loop, reached: ReachedEngine, secret: bytes) -> Iterator[OpenEngine]:
-    with loop.open(reached.open("port", secret)) as opened:
-        yield opened
+    return reach_engines(settings, [loop.run(prepare())], _WORKER, nobody_before=True)[FIRST_ENGINE]
 
 
 @pytest.fixture(scope="session")
-def databases(reached: ReachedEngine, secret: bytes) -> EngineDatabases:
-    return reached.databases(secret)
+def engine(opened: Opened) -> Engine:
+    return opened.engine
 
 
 @pytest.fixture(scope="session")
-def database(loop: Loop, engine: OpenEngine, databases: EngineDatabases) -> Iterator[str]:
+def databases(opened: Opened) -> EngineDatabases:
+    return opened.databases
+
+
+@pytest.fixture(scope="session")
+def database(loop: Loop, engine: Engine, databases: EngineDatabases) -> Iterator[str]:
     """The name of a database that all tests share; each has a schema of its own in it."""
     name = new_name()
     loop.run(databases.create(name))
@@ -133,14 +196,14 @@ def database(loop: Loop, engine: OpenEngine, databases: EngineDatabases) -> Iter
 
 
 @pytest.fixture
-def tenant(loop: Loop, engine: OpenEngine, database: str) -> Iterator[Tenant]:
+def tenant(loop: Loop, engine: Engine, database: str) -> Iterator[Tenant]:
     """Who asks the engine: the shared database, with a schema that is new and empty."""
     with loop.open(engine.scratch(database)) as schema:
         yield Tenant(engine, database, schema)
 
 
 @pytest.fixture(scope="session")
-def capabilities(loop: Loop, engine: OpenEngine, databases: EngineDatabases, database: str) -> frozenset[str]:
+def capabilities(loop: Loop, engine: Engine, databases: EngineDatabases, database: str) -> frozenset[str]:
     """The names of what this engine can do beyond what every engine must."""
 
     async def find() -> frozenset[str]:

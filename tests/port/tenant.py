@@ -13,7 +13,7 @@ import msgspec
 from tuplegate.engine.port import (
     Access,
     Bounds,
-    OpenEngine,
+    Engine,
     Promise,
     Result,
     RowStream,
@@ -50,7 +50,7 @@ def statement(sql: str, params: tuple[Any, ...] = (), *, is_untyped: bool = Fals
 class Tenant:
     """A database of the engine, and a schema in it that nobody else uses."""
 
-    engine: OpenEngine
+    engine: Engine
     database: str
     schema: str
 

@@ -9,11 +9,11 @@ import pytest
 from tests.port.capabilities import needs
 from tests.port.tenant import Tenant, eventually, new_name
 from tests.port.test_outcomes import new_id, run_as
-from tuplegate.engine.port import EngineBusy, EngineDatabases, EngineFailure, OpenEngine, Outcome
+from tuplegate.engine.port import Engine, EngineBusy, EngineDatabases, EngineFailure, Outcome
 
 
 @asynccontextmanager
-async def made(engine: OpenEngine, databases: EngineDatabases, *, copied_from: str = "") -> AsyncIterator[Tenant]:
+async def made(engine: Engine, databases: EngineDatabases, *, copied_from: str = "") -> AsyncIterator[Tenant]:
     """Make a database, and drop it when the block is left."""
     name = new_name()
     if copied_from:
@@ -30,7 +30,7 @@ async def made(engine: OpenEngine, databases: EngineDatabases, *, copied_from: s
         await databases.drop(name)
 
 
-async def test_a_database_is_made_and_dropped(engine: OpenEngine, databases: EngineDatabases) -> None:
+async def test_a_database_is_made_and_dropped(engine: Engine, databases: EngineDatabases) -> None:
     """Each step may be repeated: who did it may have died before noting so. Nobody sees another's tables."""
     async with made(engine, databases) as one, made(engine, databases) as two:
         await databases.create(one.database)
@@ -46,7 +46,7 @@ async def test_a_database_is_made_and_dropped(engine: OpenEngine, databases: Eng
 
 
 @needs("copies")
-async def test_a_copy_has_what_its_source_had(engine: OpenEngine, databases: EngineDatabases) -> None:
+async def test_a_copy_has_what_its_source_had(engine: Engine, databases: EngineDatabases) -> None:
     """With the same rights for its own writers and readers, and nothing that joins the two."""
     async with made(engine, databases) as source:
         await source.table()
@@ -73,31 +73,31 @@ async def test_what_is_not_there_cannot_be_copied(databases: EngineDatabases) ->
         await databases.drop(name)
 
 
-async def test_a_silent_database_commits_nothing(engine: OpenEngine, databases: EngineDatabases) -> None:
+async def test_a_silent_database_commits_nothing(engine: Engine, databases: EngineDatabases) -> None:
     """What runs there is ended, and nothing begins until it is opened again."""
-    async with made(engine, databases) as tenant:
+    async with made(engine, databases) as tenant, databases.reach(tenant.database) as server:
         table = await tenant.table()
         await tenant.query(f"insert into {table} values (1, 'x')")
         running = asyncio.create_task(
             tenant.query(f"update {table} set b = 'y' where a = 1 returning pg_sleep(600)", timeout_ms=600_000)
         )
         await eventually(lambda: tenant.is_held(table, 1))
-        await databases.silence(tenant.database)
-        await databases.check_silent(tenant.database)
+        await server.silence(tenant.database)
+        await server.check_silent(tenant.database)
         with pytest.raises(EngineFailure):
             await running
         with pytest.raises(EngineFailure):
             await tenant.query(f"insert into {table} values (2)")
-        await databases.silence(tenant.database)
+        await server.silence(tenant.database)
 
-        await databases.open(tenant.database)
-        await databases.open(tenant.database)
+        await server.open(tenant.database)
+        await server.open(tenant.database)
         with pytest.raises(EngineBusy):
-            await databases.check_silent(tenant.database)
+            await server.check_silent(tenant.database)
         assert await tenant.rows(f"select * from {table}") == [[1, "x"]]
 
 
-async def test_outcomes_can_be_kept_for_a_successor(engine: OpenEngine, databases: EngineDatabases) -> None:
+async def test_outcomes_can_be_kept_for_a_successor(engine: Engine, databases: EngineDatabases) -> None:
     """A database that is made anew still knows what became of the transactions before."""
     async with made(engine, databases) as former, made(engine, databases) as successor:
         committed, aborted = new_id(), new_id()
@@ -118,6 +118,7 @@ async def test_sizes_and_load_are_told(tenant: Tenant, databases: EngineDatabase
     assert sizes.keys() == {tenant.database}
     assert sizes[tenant.database] > 0
     load = await databases.load()
-    assert 0 < load.connections <= load.connections_max
-    await databases.analyze(tenant.database)
+    assert 0 <= load.connections <= load.connections_max
+    async with databases.reach(tenant.database) as server:
+        await server.analyze(tenant.database)
     assert databases.furnishing_of(tenant.database)

@@ -70,6 +70,26 @@ async def test_a_number_that_does_not_fit_is_refused(tenant: Tenant) -> None:
     assert await tenant.value(f"select count(*) from {table}") == 0
 
 
+async def test_it_goes_back_behind_a_stream_and_a_failure(tenant: Tenant) -> None:
+    """What a stream may have changed is set back once the transaction takes statements again. A definition comes
+    first: from then on a statement could change anything."""
+    table = await tenant.table()
+    async with opened(tenant) as it:
+        await it.run(f"insert into {table} values (1)")
+        await it.run(f"create table {table}_too (a int)")
+        await it.run("savepoint here")
+        async with it.transaction.stream(statement("select 1"), ENOUGH) as stream:
+            assert [line async for line in stream.lines()]
+        with pytest.raises(StatementFailed):
+            await it.run(f"insert into {table} values (1)")
+        with pytest.raises(StatementFailed):
+            await it.run(f"select * from {table}")
+        await it.run("rollback to savepoint here")
+        assert await it.run(f"select count(*) from {table}") == [[1]]
+        await it.transaction.commit(None, ENOUGH)
+    assert await tenant.value(f"select count(*) from {table}") == 1
+
+
 async def test_a_commit_applies_everything(tenant: Tenant) -> None:
     """With a last statement that goes along with it. Its outcome can be asked for by its id."""
     table = await tenant.table()

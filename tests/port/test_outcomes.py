@@ -28,7 +28,7 @@ async def test_the_number_of_a_transaction_tells_its_outcome(tenant: Tenant) -> 
     done = await tenant.transaction(f"insert into {table} values (1)")
     assert done.number is not None
     assert await tenant.engine.outcome(tenant.writer, done.number, done.mark) is Outcome.COMMITTED
-    assert await tenant.engine.outcome(tenant.writer, done.number + 10**9) is not Outcome.COMMITTED
+    assert await tenant.engine.outcome(tenant.writer, done.number + 10**9, done.mark) is not Outcome.COMMITTED
 
 
 async def test_an_id_that_was_never_seen_has_no_outcome(tenant: Tenant) -> None:

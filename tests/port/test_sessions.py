@@ -7,7 +7,8 @@ import pytest
 
 from tests.port.capabilities import needs
 from tests.port.tenant import BYTES_MAX, ENOUGH_MS, Tenant, new_name, statement
-from tuplegate.engine.port import BadPosition, Bounds, Lock, Statement, StatementFailed
+from tests.port.test_databases import made
+from tuplegate.engine.port import BadPosition, Bounds, Engine, EngineDatabases, Lock, Statement, StatementFailed
 
 
 async def test_a_session_controls_its_own_transactions(tenant: Tenant) -> None:
@@ -61,7 +62,9 @@ async def test_a_name_is_held_by_one(tenant: Tenant) -> None:
         assert third is True
 
 
-async def test_locks_of_a_database_differ_by_their_kind_and_key(tenant: Tenant) -> None:
+async def test_locks_of_a_database_differ_by_their_kind_and_key(
+    engine: Engine, databases: EngineDatabases, tenant: Tenant
+) -> None:
     hold = tenant.engine.hold_in
     async with hold(tenant.database, Lock.IDEMPOTENCY, "k") as first:
         assert first is True
@@ -73,7 +76,7 @@ async def test_locks_of_a_database_differ_by_their_kind_and_key(tenant: Tenant) 
         ]:
             async with hold(tenant.database, lock, key) as held:
                 assert held is free, (lock, key)
-        async with hold(new_name(), Lock.IDEMPOTENCY, "k") as elsewhere:
+        async with made(engine, databases) as two, hold(two.database, Lock.IDEMPOTENCY, "k") as elsewhere:
             assert elsewhere is True
 
 

@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 from tests.port.capabilities import CAPABILITIES
 from tests.service import needs_bundled
 
@@ -32,6 +34,7 @@ def test_no_test_knows_an_adapter_or_a_driver() -> None:
 
 
 @needs_bundled
-def test_the_bundled_engine_can_do_everything(capabilities: frozenset[str]) -> None:
-    """So that no test is skipped there because something is broken."""
-    assert capabilities == CAPABILITIES.keys()
+def test_the_bundled_engine_can_do_everything(request: pytest.FixtureRequest, capabilities: frozenset[str]) -> None:
+    """So that no test is skipped there because something is broken. Only the tenants of one server have neighbours."""
+    lacking = {"neighbours"} if "cells" in request.node.name else set()
+    assert capabilities == CAPABILITIES.keys() - lacking

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.control import engine
+from tests.faults import engine_socket_directory, eventually, kill_worker, serves
 from tests.needs import needs
 from tests.service import Service, Sql, running_service
 from tests.wire_proxy import At, Fault, WireProxy
@@ -31,8 +32,10 @@ def alone() -> Iterator[Service]:
 )
 def test_tables_are_not_exchanged_between_question_and_use(alone: Service, way: str, before: int) -> None:
     """Either the value is what the first table makes of it, or what the second does."""
-    with alone.client() as client, WireProxy(alone.data_dir / "run") as proxy:
+    with alone.client() as client, WireProxy(engine_socket_directory(alone)) as proxy:
         sql = Sql(client)
+        kill_worker(alone)  # the next one connects by way of the proxy
+        eventually(lambda: serves(alone))
         sql("drop table if exists here, there")
         sql("create table here (v jsonb)")
         sql("create table there (v text)")

@@ -41,7 +41,7 @@ def has_to_wait(engine: psycopg.Connection, conninfo: str) -> bool:
         thread.start()
         waits = False
         while thread.is_alive() and not waits:
-            waits = (process,) in engine.execute(WAITS, ["postgres"]).fetchall()
+            waits = (process,) in engine.execute(WAITS, [probe.info.dbname]).fetchall()
             if waits:
                 engine.execute("select pg_cancel_backend(%s)", [process])
         thread.join()
@@ -52,13 +52,13 @@ def has_to_wait(engine: psycopg.Connection, conninfo: str) -> bool:
 def test_it_is_committed(alone: Service, last: str | None) -> None:
     """PREPARE waits for a standby that is not there, when it has prepared already; there its server process ends."""
     answers: list[httpx.Response] = []
-    with alone.client() as client, psycopg.connect(alone.conninfo("postgres"), autocommit=True) as engine:
+    with alone.client() as client, psycopg.connect(alone.server_of(), autocommit=True) as engine:
         client.post("/v1/query", json={"sql": "create table notes (id int primary key, text text)"})
         [database] = rows(client, "select current_database()")
         client.post("/v1/query", json={"sql": "create table gate (id int)"})
         wait_for_two_phases(client)
         opened = Open(client, statement="insert into notes values (1, 'a')")
-        let_commits_wait(engine, alone.conninfo("postgres"))
+        let_commits_wait(engine, alone.server_of())
         body = {} if last is None else {"statement": last}
         thread = threading.Thread(target=lambda: answers.append(opened.post("commit", **body)))
         thread.start()

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.faults import eventually
+from tests.faults import engine_socket_directory, eventually
 from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, needs_bundled, running_service
 from tests.wire_proxy import At, Fault, WireProxy
@@ -28,8 +28,8 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def proxy(service: Service) -> Iterator[WireProxy]:
-    """A proxy between all workers and the engine."""
-    with WireProxy(service.data_dir / "run") as between:
+    """A proxy between all workers and the server of the first database."""
+    with WireProxy(engine_socket_directory(service)) as between:
         for pid in workers(service):
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: len(workers(service)) == 2 and answers(service))

@@ -97,7 +97,7 @@ def in_background(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
 
 def sleeping(service: Service) -> int:
     """How many statements sleep in the engine, as its superuser sees it."""
-    with psycopg.connect(service.conninfo("postgres")) as connection:
+    with psycopg.connect(service.server_of()) as connection:
         row = connection.execute("select count(*) from pg_stat_activity where wait_event = 'PgSleep'").fetchone()
     assert row is not None
     number: int = row[0]
@@ -106,7 +106,7 @@ def sleeping(service: Service) -> int:
 
 def waiting(service: Service) -> int:
     """How many statements wait for a lock."""
-    with psycopg.connect(service.conninfo("postgres")) as connection:
+    with psycopg.connect(service.server_of()) as connection:
         return len(connection.execute("select from pg_stat_activity where wait_event_type = 'Lock'").fetchall())
 
 
@@ -180,7 +180,7 @@ def test_bad_flags(flags: list[str], words: list[str]) -> None:
             ),
             *words,
         )
-        assert not (data_dir / "postgres").exists()
+        assert not (data_dir / "catalog").exists()
     finally:
         remove(data_dir)
 
@@ -228,7 +228,7 @@ def test_a_disk_that_is_full() -> None:
         if mounted.returncode:
             pytest.skip("this machine lets nobody mount a small disk")
         clear(run("serve", "--data-dir", str(data_dir), "--data-port", "0"), str(data_dir), "No space left on device")
-        subprocess.run(["mount", "-o", "remount,size=200m", str(data_dir)], check=True)
+        subprocess.run(["mount", "-o", "remount,size=500m", str(data_dir)], check=True)
         service = start_service(data_dir)
         with service.client() as client:
             assert Sql(client).value("select 1") == 1
@@ -413,7 +413,7 @@ def test_a_stop_while_it_starts() -> None:
     try:
         process = subprocess.Popen([*COMMAND, "serve", "--data-dir", str(data_dir), "--data-port", "0"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
-        wait_until(lambda: bool(list(data_dir.glob("initdb-*"))) or (data_dir / "postgres").exists())
+        wait_until(lambda: bool(list(data_dir.glob("prepared/*"))))
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=RUN_S)
         assert process.returncode == 0, said
@@ -449,8 +449,8 @@ def test_logs_keep_secrets(start: Start) -> None:
         client.get("/hidden-literal")
         client.post("/v1/query", headers={"Authorization": "Bearer svc_k_hidden-literal"})
     assert service.stop() == 0
-    engine_log = "" if service.engine else (service.data_dir / "postgres.log").read_text()
-    for text in (service.log, engine_log):
+    engine_logs = service.data_dir.glob("**/server.log")
+    for text in (service.log, *(log.read_text() for log in engine_logs if not service.engine)):
         assert "hidden-literal" not in text
         assert service.key not in text
         assert service.key.removeprefix("svc_k_")[-20:] not in text

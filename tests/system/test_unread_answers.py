@@ -73,7 +73,8 @@ def test_the_next_large_answer_waits(small: Service, way: str) -> None:
         assert len(Sql(client).rows(f"select text from ({ROWS}) as second")) == SIZE // 1000
         done.set()
 
-    with sent(small, made.key, path, body, more), engine(small) as look:
+    database = Sql(client).value("select current_database()")
+    with sent(small, made.key, path, body, more), engine(small, database) as look:
         asking = threading.Thread(target=ask)
         asking.start()
         wait_until(lambda: look.execute(WAITING).fetchone() == (1,) or done.is_set())

@@ -98,7 +98,7 @@ def test_a_stop_lets_what_runs_finish(short: Service) -> None:
     idle.start(short.key)
     busy.start(short.key)
     busy.send(query("select pg_sleep(0.8)"))
-    with psycopg.connect(short.conninfo("tuplegate"), autocommit=True) as outside:
+    with psycopg.connect(short.server_of(), autocommit=True) as outside:
         sleeping = "select 1 from pg_stat_activity where wait_event = 'PgSleep'"
         wait_until(lambda: outside.execute(sleeping).fetchone() is not None)
     short.process.terminate()

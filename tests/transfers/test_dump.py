@@ -8,12 +8,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.cli.command import Command
 from tests.client.faults import LOSE, PASS, relay
 from tests.control import Control, Organization, engine, engine_name, new_organization
 from tests.dumps import LARGE, PROGRAMS, contents, fill, schema_of
+from tests.inside import empty_database
 from tests.service import Service
 
 
@@ -122,11 +124,11 @@ def test_what_the_tenant_may_not_do_ends_a_restore_with_its_statement(
 ) -> None:
     """A dump from elsewhere, with a function that only a superuser may make."""
     before = names(control)
-    with engine(service, "postgres") as server:
+    with psycopg.connect(empty_database(service), autocommit=True) as server:
         server.execute("create function public.root() returns int language c as '$libdir/plpgsql', 'plpgsql_validator'")
         try:
             file = tmp_path / "foreign.dump"
-            program = [str(PROGRAMS / "pg_dump"), "--format=custom", f"--dbname={service.conninfo('postgres')}"]
+            program = [str(PROGRAMS / "pg_dump"), "--format=custom", f"--dbname={empty_database(service)}"]
             file.write_bytes(subprocess.run(program, capture_output=True, check=True).stdout)
         finally:
             server.execute("drop function public.root()")

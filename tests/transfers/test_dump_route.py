@@ -152,7 +152,7 @@ def test_the_role_of_a_dump_is_nobodys(control: Control, tmp_path: Path, large: 
             ).fetchone()
         assert rights == (False,)
         assert isolation == (0,), "it takes no part in the check of SERIALIZABLE"
-    with engine(service) as outside:
+    with engine(service, engine_name(service, large)) as outside:
         dumps = "select from pg_roles where rolname like 'tg%%_d'"
         wait_until(lambda: not dumping(service) and not outside.execute(dumps).fetchall(), PATIENCE_S)
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.inside import empty_database
 from tests.service import Service
 from tuplegate.cli import csv_file
 from tuplegate.cli.csv_form import CsvForm
@@ -235,7 +236,7 @@ def test_any_file_is_read_as_copy_reads_it(
 
 @pytest.fixture
 def bare(service: Service) -> Iterator[psycopg.Cursor[Any]]:
-    with psycopg.connect(service.conninfo("postgres")) as opened, opened.cursor() as cursor:
+    with psycopg.connect(empty_database(service)) as opened, opened.cursor() as cursor:
         yield cursor
 
 

@@ -14,13 +14,12 @@ from tuplegate.engine.cockroach.own import installing
 from tuplegate.engine.cockroach.own.probes import find_problems, is_here
 from tuplegate.engine.cockroach.query.committing import explain_commit
 from tuplegate.engine.cockroach.query.rules import Kind, find_kind, undoes_cancelled
-from tuplegate.engine.cockroach.query.run import Run
+from tuplegate.engine.cockroach.query.run import NodeRun
 from tuplegate.engine.cockroach.transaction.deciding import decide
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import Records, new_number, number_of
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.leftovers import refuse_copy
 from tuplegate.engine.libpq.logins import database_secret
 from tuplegate.engine.port import (
     Access,
@@ -40,6 +39,8 @@ from tuplegate.engine.port import (
     TimedOut,
     TransactionResult,
 )
+from tuplegate.engine.run.stages import Stage
+from tuplegate.engine.sql.facts import refuse_copy
 from tuplegate.protocol.statements import first_keyword
 
 
@@ -234,8 +235,8 @@ class _Lost:
     """A run whose connection is lost in its commit, with a ledger that cannot find out what became of that."""
 
     target = Target("tg_a", Access.WRITE)
-    left_s = 0.0
-    decides = False
+    left_s = deadline = 0.0
+    stage = Stage.DECIDING
 
     def __init__(self) -> None:
         self.member = self
@@ -258,7 +259,7 @@ def test_a_commit_that_cannot_be_settled_comes_with_a_ticket_that_is_settled_lat
     lost = _Lost()
     done = TransactionResult([], Commit.ENGINE, 7, 1, 0, [])
     with pytest.raises(OutcomeUnknown) as caught:
-        asyncio.run(decide(cast(Run, lost), cast(Ledger, lost), 7, None, done))
+        asyncio.run(decide(cast(NodeRun, lost), cast(Ledger, lost), 7, None, done))
     ticket = caught.value.ticket
     assert ticket is not None
     assert ticket.number == 7

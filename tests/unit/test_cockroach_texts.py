@@ -15,10 +15,10 @@ from tuplegate.engine.cockroach.texts import (
     scan,
 )
 from tuplegate.engine.libpq.definitions import Definitions, Versions
-from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.engine.port import Access, ParseFailed, Statement, StatementFailed, Target
+from tuplegate.engine.sql.facts import Leftovers
 from tuplegate.protocol.statements import first_keyword
 
 CHANGING = frozenset({"set_config", "crdb_internal", "deserialize_session"})

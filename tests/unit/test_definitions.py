@@ -2,7 +2,6 @@
 
 import pytest
 
-from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.definitions import Definitions, Versions
 from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
@@ -14,7 +13,7 @@ def versions() -> Versions:
 
 
 def new_state(versions: Versions, worker: int, database: str = "one") -> DatabaseState:
-    return DatabaseState(TypeRegistry({}), Command(b""), Definitions(versions, worker, database))
+    return DatabaseState(TypeRegistry({}), Definitions(versions, worker, database))
 
 
 def ask(state: DatabaseState) -> None:
@@ -75,6 +74,6 @@ def test_nothing_is_kept_where_others_change_definitions(versions: Versions) -> 
 
 
 def test_nothing_is_kept_of_what_is_replayed(versions: Versions) -> None:
-    state = DatabaseState(TypeRegistry({}), Command(b""), Definitions(versions, 0, "one", are_replayed=True))
+    state = DatabaseState(TypeRegistry({}), Definitions(versions, 0, "one", are_replayed=True))
     ask(state)
     assert not state.may_keep

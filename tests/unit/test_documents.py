@@ -25,7 +25,14 @@ CODE = ("src", "tests", "tools", "bench", "attack", "torture", "failover", "clie
 
 OTHERS = {
     "PostgreSQL": {
-        *("SyncRep", "factorial", "hot_standby", "hot_standby_feedback", "pg_get_backend_memory_contexts"),
+        *(
+            "SyncRep",
+            "autovacuum_naptime",
+            "factorial",
+            "hot_standby",
+            "hot_standby_feedback",
+            "pg_get_backend_memory_contexts",
+        ),
         *("subtype_diff", "uuidv7", "DateStyle", "IntervalStyle", "TimeZone"),
     },
     "hosts of PostgreSQL": {"azure_pg_admin", "neon_superuser", "rds", "rds_password", "rds_superuser"}
@@ -51,7 +58,7 @@ OTHERS = {
 MADE = {".failover/", ".peers/", "bench/out/", "build/compiled", "peers.md", "growth.md"}
 """Files and folders that commands make, and that Git does not hold."""
 
-IN_DATA_DIRECTORY = {"extensions/", "postgres/", "run/", "tls/", "engine-18.x/"}
+IN_DATA_DIRECTORY = {"catalog/", "cells/", "extensions/", "postgres/", "prepared/", "tls/", "engine-18.x/"}
 """Folders of an installation."""
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -184,6 +191,11 @@ def _find_unknown_names(quoted: set[str]) -> Iterator[str]:
         known = defined if is_call or re.match(r"[A-Z][a-z]", text) else words
         if text not in _list_table_names() and any(part not in known and part not in others for part in parts):
             yield text
+
+
+def test_no_page_is_half_merged() -> None:
+    marks = re.compile(r"^(<{7}|\|{7}|={7}$|>{7})", re.MULTILINE)
+    assert [page.name for page in PAGES if marks.search(page.read_text())] == []
 
 
 def test_every_file_and_folder_that_a_page_names_exists() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tuplegate.eager import EagerRun, see_through
 from tuplegate.engine import port
-from tuplegate.engine.postgres.transaction.open_statements import OpenStatements
-from tuplegate.engine.postgres.transaction.open_stream import stream_inside
+from tuplegate.engine.run.inside_stream import stream_inside
+from tuplegate.engine.run.open_transaction import OpenTransaction
 
 
 class Transaction:
@@ -19,10 +19,10 @@ class Transaction:
         self.cancelled = asyncio.Event()
         self.is_rolled_back = False
 
-    def start_stream(self, _statement: port.Statement, _bounds: port.Bounds) -> None:
-        return None
+    def start(self, _bounds: port.Bounds) -> int:
+        return 0
 
-    async def send_ahead(self, _statement: port.Statement) -> None:
+    async def open_stream(self, _statement: port.Statement) -> None:
         raise port.StatementFailed("canceling statement due to user request", sqlstate="57014")
 
     async def see_failure(self, exc: BaseException, _started: int) -> BaseException:
@@ -41,7 +41,7 @@ def test_a_rollback_that_was_wished_for_is_seen_through(leaves: bool) -> None:
     async def read(transaction: Transaction, ended: list[str]) -> None:
         statement, bounds = port.Statement("select 1", "select"), port.Bounds(1000, None, 1000)
         try:
-            async with stream_inside(cast(OpenStatements, transaction), statement, bounds):
+            async with stream_inside(cast("OpenTransaction[Any]", transaction), statement, bounds):
                 pass
         except BaseException as exc:
             ended.append(type(exc).__name__)

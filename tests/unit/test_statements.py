@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuplegate.engine.libpq.leftovers import is_plain, read_text
+from tuplegate.engine.sql.facts import read_facts
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.statements import (
     COMMENTS_MAX,
@@ -261,39 +261,6 @@ def test_the_hint_counts_only_at_the_start(sql: str, streamed: bool) -> None:
     assert is_streamed(sql) is streamed
 
 
-# -- what may be cleaned up cheaply ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sql", ["select 1", "insert into t values (1)", "with x as (select 1) select 1", "table t"])
-def test_ordinary_statements_are_plain(sql: str) -> None:
-    """They are the hot path."""
-    assert is_plain(sql, first_keyword(sql)[0])
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "select set_config('a', 'b', false)",
-        "select SET_CONFIG('a', 'b', false)",
-        "select pg_catalog.setseed(1)",
-        'select "setseed"(1)',
-        'select U&"set\\005fseed"(1)',
-        'select u&"\\0073etseed"(1)',
-        "select query_to_xml('x', true, true, '')",
-        "select * from ts_stat('x')",
-        "set a = b",
-        "do $$ $$",
-        "call p()",
-        "explain analyze select 1",
-        "create table t as select 1",
-        "execute x",
-    ],
-)
-def test_what_can_touch_the_session_is_not_plain(sql: str) -> None:
-    """It names a function that does, or one that runs SQL text, or it is not a query."""
-    assert not is_plain(sql, first_keyword(sql)[0])
-
-
 # -- comments ----------------------------------------------------------------------------------------------------
 
 
@@ -343,13 +310,6 @@ def test_the_refusal_of_comments_says_what_to_do() -> None:
     assert refused.value.status == 400
     assert "100,000 comments" in refused.value.body.message
     assert "parameters" in str(refused.value.body.hint)
-
-
-@given(before=blank, name=st.sampled_from(["set_config", "PG_SETTINGS", "xml_to_xml", "U&", "synchronous_commit"]))
-def test_a_reading_finds_names_beside_any_character(before: str, name: str) -> None:
-    """Letters beyond ASCII do not hide a name, and do not make one."""
-    assert read_text(f"select {before}é{name}ß", "select").names_settings
-    assert not read_text("select s\u212aip_it('\u017fet_config')", "select").names_settings
 
 
 # -- time --------------------------------------------------------------------------------------------------------
@@ -410,7 +370,7 @@ def test_a_great_text_is_looked_at_as_quickly_as_it_is_searched(sql: str) -> Non
     def look() -> None:
         is_streamed(sql)
         if code_of(sql) is None:
-            read_text(sql, "select")
+            read_facts(sql, "select")
 
     search = min(cost(lambda: "not there" in sql) for _ in range(5))
     assert min(cost(look) for _ in range(3)) < 60 * search + 0.005

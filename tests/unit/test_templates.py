@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tuplegate.engine.libpq.templates import Template, find_template
+from tuplegate.engine.sql.templates import Template, find_template
 
 INT4, INT8, NUMERIC, INFERRED = 23, 20, 1700, 0
 

@@ -114,8 +114,8 @@ export interface BenchAnswer {
 }
 
 /**
- * `limits` are by the names of the settings, which include their units. `weaknesses` is empty where a superuser has
- * prepared the engine.
+ * `limits` are by the names of the settings, which include their units. `weaknesses` is empty where every database
+ * has the bundled engine.
  */
 export interface CapabilitiesAnswer {
   success: true;
@@ -167,6 +167,7 @@ export interface DatabaseAnswer {
   id: string;
   name: string;
   state: string;
+  activity: "asleep" | "awake";
   engine: string;
   default: boolean;
   delete_protection: boolean;
@@ -195,6 +196,7 @@ export interface DatabaseMoved {
   id: string;
   name: string;
   state: string;
+  activity: "asleep" | "awake";
   engine: string;
   default: boolean;
   delete_protection: boolean;
@@ -216,6 +218,7 @@ export interface DatabaseRecord {
   id: string;
   name: string;
   state: string;
+  activity: "asleep" | "awake";
   engine: string;
   default: boolean;
   delete_protection: boolean;

@@ -7,10 +7,7 @@ starts from the last numbers that its predecessor posted, so no sum ever decreas
 
 import asyncio
 import os
-import resource
-import sys
 import time
-from pathlib import Path
 from typing import Protocol
 
 import structlog
@@ -27,6 +24,7 @@ from tuplegate.metrics.board import Board, DoesNotFit
 from tuplegate.metrics.cells import PlaneCounts
 from tuplegate.metrics.page import CONTENT_TYPE, write_page
 from tuplegate.metrics.sums import DATABASES_MAX, Counted, Sums, WorkerMetrics
+from tuplegate.resident import resident_bytes
 from tuplegate.standstill import Beats
 
 _log = structlog.get_logger()
@@ -136,7 +134,7 @@ class Metrics:
         gauges: dict[str, float] = {
             "lane_requests running": self._lanes.running,
             "lane_requests waiting": self._lanes.waiting,
-            f"worker_resident_bytes {self._worker}": _resident_bytes(),
+            f"worker_resident_bytes {self._worker}": resident_bytes(),
             f"worker_open_fds {self._worker}": len(os.listdir("/dev/fd")),
             f"worker_start_time_seconds {self._worker}": self._started_at,
         }
@@ -177,11 +175,3 @@ class Metrics:
             if all(board.count_posts(worker) != before[worker] for worker in others):
                 return
             await asyncio.sleep(_PAUSE_S)
-
-
-def _resident_bytes() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:  # without /proc: the most it ever had
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1024

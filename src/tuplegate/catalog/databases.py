@@ -11,8 +11,8 @@ _NAMES_MAX = 1000
 
 _RECORDS = (
     "SELECT d.id, d.name, CASE WHEN EXISTS (SELECT 1 FROM move m WHERE m.database = d.id AND m.step <> 'done')"
-    " AND d.state = 'active' THEN 'moving' ELSE d.state END AS state, d.engine, d.is_default AS default,"
-    " d.delete_protection, NULL AS size_bytes, d.created_at"
+    " AND d.state = 'active' THEN 'moving' ELSE d.state END AS state, 'asleep' AS activity, d.engine,"
+    " d.is_default AS default, d.delete_protection, NULL AS size_bytes, d.created_at"
     " FROM database d WHERE d.organization = $1 AND ($2::text IS NULL OR d.id = $2)"
 )
 
@@ -41,10 +41,13 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A database in the engine that took part in a reset or move. If it is not `doomed`, it is the one in use."""
+    """A database in the engine that took part in a reset or move. If it is not `doomed`, it is the one in use. `source`
+    is the name of the database that was moved into it: its engine may have roles of that name."""
 
     engine_name: str
+    engine: str
     doomed: bool
+    source: str | None
 
 
 class DatabaseRecords(Records):
@@ -248,12 +251,12 @@ class DatabaseRecords(Records):
                 (
                     "UPDATE leftover l SET doomed ="
                     " NOT EXISTS (SELECT 1 FROM database d WHERE d.engine_name = l.engine_name)"
-                    " WHERE l.database = $1 RETURNING l.engine_name, l.doomed",
+                    " WHERE l.database = $1 RETURNING l.engine_name, l.engine, l.doomed, l.source",
                     (id,),
                 ),
             ]
         )
-        return [Leftover(str(name), doomed == "t") for name, doomed in rows]
+        return [Leftover(str(name), str(engine), doomed == "t", source) for name, engine, doomed, source in rows]
 
     async def forget_leftover(self, engine_name: str) -> None:
         await self._metadata.fetch("DELETE FROM leftover WHERE engine_name = $1", engine_name)

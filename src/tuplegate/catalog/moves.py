@@ -3,20 +3,11 @@
 Both names of a moving database are leftovers: the one that is not in use at the end is dropped.
 """
 
-from dataclasses import dataclass
-
 from tuplegate.catalog.databases import EngineDatabase
 from tuplegate.catalog.metadata import Actor, Records, build_change, change
 
 _REMEMBERED_S = 60.0
 """How long workers still see a move that has ended. A request that is held for a database waits less."""
-
-
-@dataclass(frozen=True, slots=True)
-class MoveRecord:
-    former: str
-    successor: str
-    engine: str
 
 
 class MoveRecords(Records):
@@ -31,9 +22,10 @@ class MoveRecords(Records):
             " step = 'preparing', started_at = clock_timestamp(), ended_at = NULL"
             " RETURNING database, (SELECT name FROM database WHERE id = $1) AS name",
             database.id, successor, engine, database.engine_name, concerns="database", quiet=True,
-            also="left_over AS (INSERT INTO leftover (engine_name, database, engine)"
-            " SELECT * FROM (VALUES ($4::text, $1::text, (SELECT engine FROM database WHERE id = $1)),"
-            " ($2::text, $1::text, $3::text)) v WHERE EXISTS (SELECT 1 FROM done) ON CONFLICT DO NOTHING RETURNING 1)",
+            also="left_over AS (INSERT INTO leftover (engine_name, database, engine, source)"
+            " SELECT * FROM (VALUES ($4::text, $1::text, (SELECT engine FROM database WHERE id = $1), NULL),"
+            " ($2::text, $1::text, $3::text, $4::text)) v WHERE EXISTS (SELECT 1 FROM done)"
+            " ON CONFLICT DO NOTHING RETURNING 1)",
         )  # fmt: skip
         return bool(await self._metadata.fetch(*began[:1], *began[1]))
 
@@ -55,24 +47,20 @@ class MoveRecords(Records):
             " RETURNING 1)",
         )  # fmt: skip
 
-    async def find(self, database: str) -> list[MoveRecord]:
-        """Return the moves of a database that have not ended."""
-        rows = await self._metadata.fetch(
-            "SELECT former, successor, engine FROM move WHERE database = $1 AND step <> 'done'", database
-        )
-        return [MoveRecord(*map(str, row)) for row in rows]
-
     async def list_unfinished(self) -> set[str]:
         """Return the ids of the databases that are moving."""
         rows = await self._metadata.fetch("SELECT database FROM move WHERE step <> 'done'")
         return {str(row[0]) for row in rows}
 
-    async def end(self, former: str) -> None:
-        """End a move: keep its record for a while if the database has moved, otherwise delete it."""
+    async def end(self, database: str) -> None:
+        """End the move of a database: keep its record for a while if it has moved, otherwise delete it."""
         await self._metadata.run_atomically(
             [
-                ("UPDATE move SET step = 'done', ended_at = now() WHERE former = $1 AND step = 'switched'", (former,)),
-                ("DELETE FROM move WHERE former = $1 AND step <> 'done'", (former,)),
+                (
+                    "UPDATE move SET step = 'done', ended_at = now() WHERE database = $1 AND step = 'switched'",
+                    (database,),
+                ),
+                ("DELETE FROM move WHERE database = $1 AND step <> 'done'", (database,)),
             ]
         )
 

@@ -31,6 +31,7 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
     yield _check_disk(directory)
     if not settings.engine:
         yield _check_sandbox()
+        yield _check_bounds(holder)
     if holder is None:
         yield from _check_ports(settings)
         if not settings.engine:
@@ -39,7 +40,8 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
 
 def _check_directory(directory: Path, holder: int | None) -> Finding:
     used = f"used by pid {holder}" if holder is not None else "no service is running on it"
-    if stat.S_IMODE(directory.stat().st_mode) & 0o077:
+    # Under root the servers of databases have accounts of their own, which pass through and see nothing else.
+    if stat.S_IMODE(directory.stat().st_mode) & 0o066:
         return Finding("data directory", "failed", f"others can enter {directory}", f"Run `chmod 700 {directory}`.")
     return Finding("data directory", "ok", f"{directory}, {used}")
 
@@ -61,6 +63,21 @@ def _check_sandbox() -> Finding:
     if gaps := find_gaps():
         return Finding("sandbox", "warning", "; ".join(gaps), "Use Linux 6.12 or newer, with Landlock switched on.")
     return Finding("sandbox", "ok", "the engine reaches its own files and no other process")
+
+
+def _check_bounds(service: int | None) -> Finding:
+    """Check what the system gives to this user, and what the running service was given."""
+    from tuplegate.engine.bundled.sandbox import bounds, namespaces
+
+    try:
+        missing = namespaces.find_gaps() if service is None else bounds.find_missing_bounds(service)
+    except OSError as exc:
+        return Finding("bounds", "warning", f"the service cannot be looked at: {exc}", "Run doctor again, as its user.")
+    if missing:
+        advice = "Under systemd set `Delegate=yes`; let the service's user make namespaces. See docs/operations.md."
+        return Finding("bounds", "warning", "; ".join(missing), advice)
+    groups = "" if service is None else ", and bounds for memory, processors and processes"
+    return Finding("bounds", "ok", f"each database has namespaces of its own{groups}")
 
 
 def _find_holder(directory: Path) -> int | None:

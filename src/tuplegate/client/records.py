@@ -52,6 +52,7 @@ class Database:
     id: str
     name: str
     state: str
+    activity: str = "awake"
     default: bool = False
     delete_protection: bool = False
     size_bytes: int | None = None

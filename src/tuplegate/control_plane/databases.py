@@ -30,7 +30,7 @@ class DatabaseRoutes:
         page = common.read_page(exchange)
         principal = identity.principal
         records = await self._catalog.databases.list_page(principal.organization, principal.database, page)
-        common.answer_page(exchange, page, await self._add_sizes(records))
+        common.answer_page(exchange, page, await self._add_engines_part(records))
 
     async def create(self, exchange: Exchange, identity: Identity) -> None:
         request = common.read_body(exchange, DatabaseRequest)
@@ -82,7 +82,7 @@ class DatabaseRoutes:
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        [record] = await self._add_sizes([await self._find(identity, exchange.path_values["name"])])
+        [record] = await self._add_engines_part([await self._find(identity, exchange.path_values["name"])])
         common.answer(exchange, common.get_fields(record))
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
@@ -139,13 +139,22 @@ class DatabaseRoutes:
             record = await self._catalog.databases.find(identity.principal.organization, id)
             if record is None:
                 raise ServiceError("not_found", "the database was deleted at the same time")
-            [record] = await self._add_sizes([record])
+            [record] = await self._add_engines_part([record])
         common.answer(exchange, common.get_fields(record), status)
 
-    async def _add_sizes(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
+    async def _add_engines_part(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
+        """Add what only the engine knows. No database is waked for that."""
         names = await self._catalog.databases.find_engine_names([record.id for record in records])
         sizes = await self._databases.sizes(list(names.values()))
-        return [msgspec.structs.replace(record, size_bytes=sizes.get(names.get(record.id, ""))) for record in records]
+        awake = await self._databases.find_awake(list(names.values()))
+        return [
+            msgspec.structs.replace(
+                record,
+                size_bytes=sizes.get(names.get(record.id, "")),
+                activity="awake" if names.get(record.id) in awake else "asleep",
+            )
+            for record in records
+        ]
 
 
 def _check_transition(record: DatabaseRecord, event: str) -> str:

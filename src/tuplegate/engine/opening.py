@@ -4,21 +4,34 @@ The supervisor prepares an engine through its `find_owner`, and shares it with `
 reaches the engines that it was given with `reach_engines`, and opens them. Which adapter it is, the server says itself.
 """
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
 
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
+from tuplegate.engine.bundled.sandbox.control_groups import ControlGroups
+from tuplegate.engine.cells.databases import CellDatabases
+from tuplegate.engine.cells.databases import Installation as CellInstallation
+from tuplegate.engine.cells.files import BURST_BYTES, FREE_BYTES, FilesWatch
+from tuplegate.engine.cells.line import CellLine
+from tuplegate.engine.cells.messages import KILLED
+from tuplegate.engine.cells.settings import CellSettings
+from tuplegate.engine.cells.shared import SharedCells
 from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
 from tuplegate.engine.cockroach.engine import open_cockroach
 from tuplegate.engine.cockroach.own import installing as cockroach
 from tuplegate.engine.cockroach.own.settings import EngineSettings as CockroachSettings
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
+from tuplegate.engine.libpq.crowd import Crowd
 from tuplegate.engine.libpq.logins import copy_login, has_password, read_url, strip_login
 from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.postgres.engine import open_postgres
+from tuplegate.engine.postgres.engine import PostgresEngine, open_cell, open_postgres
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
 from tuplegate.engine.postgres.own.foundation import check_prepared
 from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
@@ -28,12 +41,17 @@ from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.safety.tally import Tally
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 from tuplegate.engine.postgres.tenancy.following import Limits
+from tuplegate.engine.postgres.tenancy.weaknesses import SHARED
+from tuplegate.keeping import keep
 from tuplegate.settings import Settings
 
+_COUNT_EVERY_S = 5.0
 _RESERVED_CONNECTIONS = 6
 _RESERVED_PER_WORKER = 4
 _RESERVED_TO_FOLLOW = 4
 """Connections to the engine for the service's own statements and its background work."""
+WEAKNESSES_BESIDE = SHARED
+"""Of each engine beside the first, which is a PostgreSQL that a superuser has prepared."""
 _SHARE_MIN = 2
 """Connections for tenants that a worker has in any case."""
 
@@ -92,7 +110,7 @@ class SharedEngine:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """Return the files that a worker keeps open for it."""
-        return (self.tally.lock,)
+        return () if self.tally.lock is None else (self.tally.lock,)
 
 
 def share_engine(
@@ -111,6 +129,21 @@ def share_engine(
     return SharedEngine(name, login, is_bundled, dump_tools, tally, Timelines(), replicas, weaknesses)
 
 
+def read_cell_settings(
+    settings: Settings, extensions: Path | None = None, groups: ControlGroups | None = None
+) -> CellSettings:
+    """Return how the servers of cells are started."""
+    return CellSettings(
+        max_connections=settings.engine_connections_max,
+        shared_buffers_mb=settings.engine_shared_buffers_mb,
+        process_memory_mb=settings.engine_process_memory_mb,
+        temp_mb=settings.engine_temp_mb,
+        memory_mb=settings.cell_memory_mb,
+        groups=groups,
+        extensions=extensions,
+    )
+
+
 # -- a worker's side --------------------------------------------------------------------------------------------
 
 
@@ -121,6 +154,147 @@ class _Share:
     worker: int
     nobody_before: bool
     stocks: Stocks
+
+
+class ReachedCells:
+    """The cells of the bundled engine as a worker reaches them: each is an engine of its own, which costs no task.
+
+    `catalog` is the engine that was opened for the catalog.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        shared: SharedCells,
+        worker: int,
+        installation: tuple[str, bytes],
+        catalog: port.OpenEngine,
+        line: CellLine,
+    ) -> None:
+        assert isinstance(catalog, PostgresEngine), "the bundled engine is one"
+        self.line = line
+        self._settings = settings
+        self._shared = shared
+        self._worker = worker
+        self._id, secret = installation
+        self._catalog = catalog
+        limits = read_limits(settings)
+        self._cells = CellInstallation(secret, shared.directory, shared.template, shared.tools, limits)
+        self.databases = CellDatabases(self._cells, line)
+        self._probed = catalog.probed  # the catalog's server has the settings of cells
+        workers = settings.workers
+        self._crowd = Crowd(
+            share_connections(settings.engine_connections_max, workers, follows=False),
+            -(-settings.connections_per_organization // workers),
+        )
+        self._spares: asyncio.Task[None] | None = None
+        self._open: dict[str, PostgresEngine] = {}
+        self._counts: dict[str, int] = {}
+        self._counted_at = -inf
+        slack_bytes = FREE_BYTES + BURST_BYTES + settings.engine_temp_mb * 2**20
+        self._files = FilesWatch(shared.directory, line, self._find_bounds, slack_bytes)
+        line.find_busy = self._find_busy
+
+    async def __aenter__(self) -> "ReachedCells":
+        await self.line.__aenter__()
+        self._shared.tallies.take_over(self._worker)
+        self._files.begin()
+        if self._worker == 0:
+            self._spares = keep("spares", self.databases.keep_spares)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._files.end()
+        if self._spares is not None:
+            self._spares.cancel()
+        await self.line.__aexit__()
+
+    def _find_bounds(self) -> dict[str, int]:
+        return {name: bytes_max for engine in self._open.values() for name, bytes_max in engine.size_bounds.items()}
+
+    def _kill(self, name: str) -> None:
+        self.line.kill(name, "a statement ignored that it was told to end")
+
+    def _find_busy(self) -> set[str]:
+        deciding = {name for name, engine in self._open.items() if engine.decides}
+        return deciding | {run.target.database for run in self._catalog.watch.running.runs}
+
+    def find_failures(self) -> dict[str, str]:
+        """Return why cells do not start, by their names; without those that were removed, or killed for what they did:
+        a tenant must not make the service look ill."""
+        failures, directory = self.line.failures, self._shared.directory
+        for name in [name for name in failures if not directory.locate(name).exists()]:
+            del failures[name]
+        return {name: reason for name, reason in failures.items() if not reason.startswith(KILLED)}
+
+    def measure(self) -> port.Measured:
+        """Return how long wakes took, and how many cells are in which state. One worker counts them for all."""
+        gauges: dict[str, float] = {}
+        if self._worker == 0:
+            now = asyncio.get_running_loop().time()
+            if now - self._counted_at > _COUNT_EVERY_S:
+                self._counted_at = now
+                self._counts = self.databases.count()
+            gauges = {f"cells {state}": count for state, count in self._counts.items()}
+        return port.Measured({"wake": list(self.line.wakes)}, {}, gauges)
+
+    @asynccontextmanager
+    async def open(self, name: str) -> AsyncIterator[port.OpenEngine]:
+        """Open the engine of a cell that is awake."""
+        await self.databases.settle(name)
+        async with open_cell(self._make_settings(name), self._probed, self._catalog.watch) as engine:
+            self._open[name] = engine
+            try:
+                yield engine
+            finally:
+                del self._open[name]
+
+    def _make_settings(self, name: str) -> EngineSettings:
+        settings, workers = self._settings, self._settings.workers
+        conninfo = self._cells.login(name)
+        return EngineSettings(
+            conninfo=conninfo,
+            installation=self._id,
+            secret=self._cells.secret_of(name),
+            connections_max=share_connections(settings.engine_connections_max, workers, follows=False),
+            connections_per_target_max=-(-settings.connections_per_database // workers),
+            connections_per_owner_max=-(-settings.connections_per_organization // workers),
+            queue_max=settings.queue_max,
+            idle_close_s=settings.connection_idle_s,
+            attempts_max=settings.attempts_max,
+            primary=make_primary(conninfo),
+            tally=self._shared.tallies.find(name),
+            worker=self._worker,
+            nobody_before=False,
+            dump_tools=self._cells.tools_of(name),
+            dumps_max=settings.dumps_max,
+            hold_place=self._catalog.hold,
+            transaction_life_s=settings.open_life_ms_max / 1000,
+            kill=self._kill,
+            stocks=self._catalog.stocks,
+            crowd=self._crowd,
+        )
+
+
+def reach_cells(
+    settings: Settings,
+    shared: SharedCells,
+    worker: int,
+    installation: tuple[str, bytes],
+    catalog: port.OpenEngine,
+    end: socket.socket,
+) -> ReachedCells:
+    """Return the cells of a worker. `installation` is its id and its secret, `end` that of the worker's line."""
+    return ReachedCells(settings, shared, worker, installation, catalog, _open_line(settings, end))
+
+
+def _open_line(settings: Settings, end: socket.socket) -> CellLine:
+    return CellLine(end, settings.cell_wake_timeout_s, settings.connection_idle_s)
+
+
+def read_limits(settings: Settings) -> Limits:
+    """Return the bounds of moves between engines."""
+    return Limits(float(settings.dump_timeout_s), float(settings.move_stall_s), settings.move_log_mb_max * 2**20)
 
 
 def reach_engines(
@@ -217,7 +391,7 @@ class _ReachedPostgres:
     def databases(self, secret: bytes) -> PostgresDatabases:
         settings, shared = self._settings, self._shared
         temp_mb = None if shared.is_bundled else settings.engine_temp_mb
-        limits = Limits(float(settings.dump_timeout_s), float(settings.move_stall_s), settings.move_log_mb_max * 2**20)
+        limits = read_limits(settings)
         return PostgresDatabases(self._connector, secret, temp_mb, self._login.walls, shared.dump_tools, limits)
 
     @asynccontextmanager
@@ -247,7 +421,6 @@ class _ReachedPostgres:
             queue_max=settings.queue_max,
             idle_close_s=settings.connection_idle_s,
             attempts_max=settings.attempts_max,
-            may_signal=is_bundled,
             primary=self._connector.primary,
             tally=shared.tally,
             worker=self._share.worker,
@@ -256,7 +429,6 @@ class _ReachedPostgres:
             dump_tools=shared.dump_tools,
             dumps_max=settings.dumps_max,
             disk=Disk(settings.data_dir.absolute(), least) if is_bundled and least else None,
-            process_bytes_max=settings.engine_process_memory_mb * 2**20 if is_bundled else None,
             transaction_life_s=settings.open_life_ms_max / 1000,
             stocks=self._share.stocks,
             weaknesses=shared.weaknesses,

@@ -68,7 +68,10 @@ METRICS = {
         Metric("wire_statements_total", _C, (), "Statements that came over them."),
         Metric("wire_bytes_total", _C, ("direction",), "Bytes that came over them: in, from clients, and out."),
         # Engine
-        Metric("engine_seconds", _H, ("kind",), "Engine time of an attempt of a query or transaction, or of a stream."),
+        Metric(
+            "engine_seconds", _H, ("kind",),
+            "Engine time of an attempt of a query or transaction, of a stream, or of the wake of a database.",
+        ),
         Metric("attempts_total", _C, ("kind",), "Attempts begun: one for each request, and one more for each retry."),
         Metric("conflicts_total", _C, ("kind",), "Attempts that ended in a serialization conflict or deadlock."),
         Metric("retries_total", _C, ("kind",), "Attempts begun again, after a conflict or a lost connection."),
@@ -107,6 +110,7 @@ METRICS = {
         ),
         Metric("disk_short", _G, (), "1 while there is so little that what takes room is refused. Alarm."),
         Metric("storage_mismatches_total", _C, (), "Storage tests that read something else than was written. Alarm."),
+        Metric("cells", _G, ("state",), "Databases of the bundled engine, by their servers: asleep, or awake."),
         # Backups
         Metric("backups_total", _C, ("result",), "Backups of databases that were to be made: made, or failed."),
         Metric(

@@ -192,8 +192,8 @@ class WeaknessBody(msgspec.Struct):
 
 
 class CapabilitiesAnswer(msgspec.Struct):
-    """`limits` are by the names of the settings, which include their units. `weaknesses` is empty where a superuser has
-    prepared the engine."""
+    """`limits` are by the names of the settings, which include their units. `weaknesses` is empty where every
+    database has the bundled engine."""
 
     success: Literal[True]
     engine: EngineBody

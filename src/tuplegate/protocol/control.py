@@ -129,6 +129,7 @@ class DatabaseRecord(msgspec.Struct, frozen=True):
     id: str
     name: str
     state: str
+    activity: Literal["asleep", "awake"]
     engine: str
     default: bool
     delete_protection: bool

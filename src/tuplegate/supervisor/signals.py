@@ -2,15 +2,22 @@
 
 import contextlib
 import os
-import selectors
+import select
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
-_WATCH_S = 0.25
+WATCH_S = 0.25
+
+
+class Stopped(Protocol):
+    """Waits until a signal comes or one of the files has something, but no longer. Returns whether to stop."""
+
+    def __call__(self, files: Iterable[int] = (), seconds: float = WATCH_S) -> bool: ...
 
 
 @contextlib.contextmanager
-def watch_signals() -> Iterator[Callable[[], bool]]:
+def watch_signals() -> Iterator["Stopped"]:
     """Give a function that waits a moment, or until a signal comes, and returns whether to stop."""
     read, write = os.pipe()
     os.set_blocking(read, False)
@@ -20,11 +27,12 @@ def watch_signals() -> Iterator[Callable[[], bool]]:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _frame: asked.append(received))
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    selector = selectors.DefaultSelector()
-    selector.register(read, selectors.EVENT_READ)
 
-    def stopped() -> bool:
-        if selector.select(0 if asked else _WATCH_S):
+    def stopped(files: Iterable[int] = (), seconds: float = WATCH_S) -> bool:
+        poll = select.poll()
+        for file in (read, *files):
+            poll.register(file, select.POLLIN)
+        if poll.poll(0 if asked else 1000 * seconds):
             with contextlib.suppress(BlockingIOError):
                 os.read(read, 4096)
         return bool(asked)
@@ -33,6 +41,5 @@ def watch_signals() -> Iterator[Callable[[], bool]]:
         yield stopped
     finally:
         signal.set_wakeup_fd(-1)
-        selector.close()
         os.close(read)
         os.close(write)

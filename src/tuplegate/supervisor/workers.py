@@ -6,7 +6,6 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -14,7 +13,7 @@ import structlog
 from tuplegate import worker
 from tuplegate.admission.seats import Seats
 from tuplegate.data_plane.interactive.handover import Doors
-from tuplegate.engine.bundled.server import BundledEngineError, BundledServer
+from tuplegate.engine.cells.shared import SharedCells
 from tuplegate.engine.opening import SharedEngine
 from tuplegate.engine.port import EngineFailure
 from tuplegate.further_engines import EnginePreparation
@@ -26,18 +25,20 @@ from tuplegate.settings import Settings
 from tuplegate.standstill import Beats, StandstillClock, offer_stacks, read_stacks
 from tuplegate.supervisor.certificates import provide_self_signed
 from tuplegate.supervisor.edge import Edge
+from tuplegate.supervisor.engine_server import Bundled
 from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.signals import WATCH_S, Stopped
 
 _log = structlog.get_logger()
 
-_RESTART_PAUSE_S = 1.0
 _WORKER_PAUSE_S = 0.25  # from one start to the next: a worker that cannot live does not take the machine
 _READY_TIMEOUT_S = 60.0
 _STILL_S_MAX = 5.0
 """A worker that serves and whose loop stands still for longer is replaced."""
 _STOP_MARGIN_S = 10.0
 _STOP_POLL_S = 0.01
-_LOG_BOUND_EVERY_S = 10.0
+_HURRIED_S = 0.005
+"""How soon the cells are looked at again while one of them starts or stops."""
 _CERTIFICATE_EVERY_S = 3600.0
 
 
@@ -76,13 +77,14 @@ class Supervisor:
     """Forks the workers, and watches them and the engine's server until `stopped` returns true."""
 
     settings: Settings
-    server: BundledServer | None
+    bundled: Bundled | None
     """None where somebody else runs the engine."""
+    cells: SharedCells | None
     engines: tuple[SharedEngine, ...]
     sockets: dict[str, socket.socket]
     edge: Edge
     tls: TlsFiles | None
-    stopped: Callable[[], bool]
+    stopped: Stopped
     preparing: EnginePreparation
     doors: Doors
     _workers: list[WorkerProcess] = field(default_factory=list)
@@ -110,19 +112,26 @@ class Supervisor:
         ready_read, ready_write = os.pipe()
         stacks_read, stacks_write = os.pipe()
         os.set_blocking(ready_read, False)
+        line = None if self.bundled is None else self.bundled.desk.open_line(number, time.monotonic())
         pid = os.fork()
         if pid == 0:
-            self._be_worker(number, ready_write, stacks_write, first)
+            self._be_worker(number, ready_write, stacks_write, line, first)
+        if line is not None:
+            line.close()
         os.close(ready_write)
         os.close(stacks_write)
         now = time.monotonic()
         return WorkerProcess(number, pid, ready_read, stacks_read, now, StandstillClock(now))
 
-    def _be_worker(self, number: int, ready_write: int, stacks_write: int, first: bool) -> None:
+    def _be_worker(
+        self, number: int, ready_write: int, stacks_write: int, line: socket.socket | None, first: bool
+    ) -> None:
         """Run a worker and never return: the supervisor's own clean-up must not run twice."""
         status = 1
         try:
             os.setsid()
+            if self.bundled is not None:
+                self.bundled.desk.abandon()
             keep = {
                 0,
                 1,
@@ -130,6 +139,7 @@ class Supervisor:
                 self._life[0],
                 ready_write,
                 stacks_write,
+                *(() if line is None else (line.fileno(),)),
                 *(descriptor for engine in self.engines for descriptor in engine.descriptors),
                 *(sock.fileno() for sock in self.sockets.values()),
                 *(sock.fileno() for sock in list(self.doors.sockets.values())[number : number + 1]),
@@ -155,6 +165,7 @@ class Supervisor:
                     nobody_before=first and not self.settings.engine,
                     memory=self._memory,
                     doors=self.doors,
+                    cells=None if self.cells is None or line is None else (self.cells, line),
                 )
             )
             status = 0
@@ -168,25 +179,43 @@ class Supervisor:
     def _wait_ready(self, started: WorkerProcess, deadline: float) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(started.ready, selectors.EVENT_READ)
-            if not selector.select(max(deadline - time.monotonic(), 0)) or os.read(started.ready, 1) != b"r":
+            while not selector.select(_STOP_POLL_S):
+                self._attend()
+                if time.monotonic() > deadline:
+                    break
+            if not selector.select(0) or os.read(started.ready, 1) != b"r":
                 raise ServeError("the worker did not start; the log above says why")
         started.serves = True
 
+    def _attend(self) -> None:
+        """Do what workers want of cells."""
+        if self.bundled is not None:
+            self.bundled.desk.attend(time.monotonic())
+
+    def _is_stopped(self) -> bool:
+        """Wait a moment, or until there is something to do. Return whether to stop."""
+        if self.bundled is None:
+            return self.stopped()
+        desk = self.bundled.desk
+        return self.stopped(desk.descriptors, _HURRIED_S if desk.is_hurried else WATCH_S)
+
     def watch(self) -> None:
         """Restart what died or stands still, until a signal says stop."""
-        bounded_at = reloaded_at = time.monotonic()
-        while not self.stopped():
-            if self.server is not None:
-                self._watch_server(self.server)
+        reloaded_at = time.monotonic()
+        looked_at = 0.0
+        while not self._is_stopped():
+            self._attend()
+            if time.monotonic() - looked_at < WATCH_S / 2:
+                continue
+            looked_at = time.monotonic()
+            if self.bundled is not None:
+                self.bundled.catalog.watch(looked_at)
             self.preparing.watch(self._life[0])
             for number in range(len(self._workers)):
                 self._watch_worker(number)
             if self._reload_asked or time.monotonic() - reloaded_at > _CERTIFICATE_EVERY_S:
                 reloaded_at = time.monotonic()
                 self._reload_certificate()
-            if self.server is not None and time.monotonic() - bounded_at > _LOG_BOUND_EVERY_S:
-                bounded_at = time.monotonic()
-                self.server.bound_log()
         self.preparing.stop()
         self._stop_workers()
 
@@ -208,24 +237,6 @@ class Supervisor:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(watched.pid, signal.SIGHUP)
 
-    @staticmethod
-    def _watch_server(server: BundledServer) -> None:
-        """Start a dead server again, and keep room for that where others have filled its disk."""
-        if (status := server.poll()) is not None:
-            _log.error("the engine died, starting it again", status=status)
-            try:
-                server.restart()
-            except BundledEngineError as exc:
-                _log.error("the engine did not start", reason=str(exc))
-                time.sleep(_RESTART_PAUSE_S)
-            else:
-                _log.warning("the engine is back", pid=server.pid)
-        match server.keep_reserve():
-            case False:
-                _log.error("the disk is full; the reserve is given up, so that room can be made")
-            case True:
-                _log.info("room is kept in reserve on the disk")
-
     def _watch_worker(self, number: int) -> None:
         """Start a dead worker again, at once if it had served for a while; nobody waits for that."""
         watched = self._workers[number]
@@ -238,6 +249,8 @@ class Supervisor:
                 return
             watched.dead = True
             watched.close()
+            if self.bundled is not None:
+                self.bundled.desk.drop_line(number, time.monotonic())
             exit_code = os.waitstatus_to_exitcode(status)
             _log.error("the worker died, starting it again", worker=number, status=exit_code)
         if time.monotonic() - watched.started_at >= _WORKER_PAUSE_S:
@@ -262,4 +275,5 @@ class Supervisor:
                     self._kill(watched, "the worker did not stop in time and is killed")
                     os.waitpid(watched.pid, 0)
                 return
+            self._attend()
             time.sleep(_STOP_POLL_S)

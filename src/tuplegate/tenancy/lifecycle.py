@@ -19,7 +19,6 @@ from tuplegate.access.tokens import RANDOM_BYTES, Token, make_id
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.databases import EngineDatabase, Leftover
 from tuplegate.catalog.metadata import Actor
-from tuplegate.catalog.moves import MoveRecord
 from tuplegate.engine import port
 from tuplegate.keeping import keep, tick
 
@@ -260,9 +259,7 @@ class Lifecycle:
             # The database in use comes first, so that it does not wait for an engine that is gone.
             for leftover in sorted(leftovers, key=lambda leftover: leftover.doomed):
                 await self._clear_leftover(id, leftover)
-            for move in await self._catalog.moves.find(id):
-                await self._forget_source(move)
-                await self._catalog.moves.end(move.former)
+            await self._catalog.moves.end(id)
         except port.EngineFailure as failure:
             _log.warning("a reset or a move could not be cleared up after", database=id, reason=str(failure))
 
@@ -275,16 +272,12 @@ class Lifecycle:
                 name = leftover.engine_name
                 async with self._engine.hold_in(name, port.Lock.DUMP) as is_free:
                     await self._databases.stop_following(name, dumped=not is_free)
+            if leftover.source is not None:
+                await self._databases.on(leftover.engine).forget_source(leftover.source)
         except port.EngineFailure as failure:
             _log.warning("a reset or a move could not be cleared up after", database=id, reason=str(failure))
         else:
             await self._catalog.databases.forget_leftover(leftover.engine_name)
-
-    async def _forget_source(self, move: MoveRecord) -> None:
-        try:
-            await self._databases.on(move.engine).forget_source(move.former)
-        except port.EngineFailure as failure:
-            _log.warning("roles of a move were not removed", engine=move.engine, reason=str(failure))
 
     @asynccontextmanager
     async def pause(self, id: str, engine_name: str | None = None) -> AsyncIterator[None]:

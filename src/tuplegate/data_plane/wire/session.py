@@ -143,8 +143,6 @@ class WireConnection:
         """The status in which the present unit began; 0 where that was not known."""
         self._has_failed = self._has_ended = False
         """Since the last ReadyForQuery something has failed, or a transaction has ended."""
-        self._is_told = self._may_still_listen = False
-        """The engine side knows that the session may listen; and that it may after what runs now."""
         self._hides = 0
         """So many of the next answers to statements are to the service's own."""
         self._settled: asyncio.Future[None] | None = None
@@ -367,8 +365,6 @@ class WireConnection:
             return message
         if not self._parts.is_exact:
             raise WireError("0A000", _AFTER_SYNC, hint="Wait for that answer, or send it as a simple query.")
-        if self._flow.has_executed:
-            self._may_listen()
         self._flow.sent(EXECUTE)
         listening.put_inside()
         if self._began_in == FAILED:
@@ -411,8 +407,6 @@ class WireConnection:
             return message
         in_block = self._is_in_block
         place = self._listening.place_behind_text(judged, in_block=in_block)
-        if judged.may_end and not judged.only_ends:
-            self._may_listen()
         if place is Place.BEHIND_ROWS:
             await self._settle()
             self._awaits_rows, self._may_have_ended = True, judged.may_end
@@ -438,22 +432,11 @@ class WireConnection:
         judged = judge_text(text)
         if not self.target.may_write:
             check_reads(text, judged)
-        self._judge_listening(judged)
+        self._listening.judge(judged)
         self._link.bound(self._bounds[judged.kind])
         if judged.is_lazy and self.target.may_write:
             self._closing = _CLOSING_LAZY
         return judged
-
-    def _judge_listening(self, judged: Judged) -> None:
-        self._listening.judge(judged)
-        if judged.listens:
-            self._may_listen()
-
-    def _may_listen(self) -> None:
-        """Note that the session may listen, for good or while a transaction is open that began behind another."""
-        if not self._is_told:
-            self._is_told = True
-            self._link.note_listening(True)
 
     def _is_way_out(self, judged: Judged) -> bool:
         """Return whether the text ends a transaction that has failed: whoever has no quota left must get out of it."""
@@ -642,11 +625,6 @@ class WireConnection:
             is_missing = is_missing or not self._has_failed
         if is_missing and status == IDLE:
             self.end(WireError("57P01", _NOT_SET_BACK), at_once=True)
-        # A transaction that began behind another one may listen until it ends.
-        self._may_still_listen = status != IDLE and (self._has_ended or self._may_still_listen)
-        if self._is_told and not self._flow.is_running and not self._listening.is_on:
-            self._is_told = self._may_still_listen
-            self._link.note_listening(self._is_told)
         self._awaits_rows = self._has_failed = self._has_ended = False
         self._hides = 0
 

@@ -4,15 +4,13 @@ Contract: `choose_wheel` gives the bundled programs, in a copy where the engine'
 `choose_custom` gives those of another PostgreSQL, as they are. What is below a floor of version is refused. Nothing of
 the wheel is imported: its package runs code, and only its binaries are used.
 
-A child gets nothing of ours but what it needs and ends with the thread that started it. A program that lies in the data
-directory, which belongs to the engine's user, is never run as root.
+A child gets nothing of ours but what it needs and ends with the thread that started it.
 """
 
 import ctypes
 import importlib.util
 import os
 import re
-import resource
 import shutil
 import signal
 import stat
@@ -24,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuplegate.engine.bundled.data_directory import Account, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.data_directory import MAKING, Account, BundledEngineError, DataDirectory
 from tuplegate.engine.bundled.sandbox.walls import Sandbox, confine
 from tuplegate.engine.port import NotSupported
 
@@ -85,7 +83,7 @@ class DumpTool:
     def start(self, command: list[str], variables: dict[str, str], **pipes: Any) -> "subprocess.Popen[bytes]":
         """Start it, or another program beside it, with these variables. It goes with the worker, whose main thread runs
         the loop. Raises NotSupported."""
-        options = options_in(self.directory, self.account) | pipes
+        options = make_child_options(self.directory, self.account) | pipes
         options["env"] |= variables
         try:
             return subprocess.Popen(  # noqa: S603 — the engine's program, our arguments
@@ -97,10 +95,10 @@ class DumpTool:
             raise NotSupported(f"{command[0]} cannot be run: {exc.strerror}") from exc
 
 
-def find_dump_tool(binaries: Binaries, directory: DataDirectory) -> DumpTool | None:
-    """Return the tool of the bundled engine, or None: the programs of a server may come without it."""
+def find_dump_tool(binaries: Binaries, directory: DataDirectory) -> tuple[DumpTool, ...]:
+    """Return the tool of the bundled engine, or nothing: the programs of a server may come without it."""
     program = binaries.path / "pg_dump"
-    return DumpTool(program, binaries.major, directory.account, directory.path) if program.is_file() else None
+    return (DumpTool(program, binaries.major, directory.account, directory.path),) if program.is_file() else ()
 
 
 def find_dump_tools(bin_dir: Path | None) -> tuple[DumpTool, ...]:
@@ -175,7 +173,7 @@ def _copy_wheel(site: Path, data_dir: Path, version: str) -> Path:
     target = data_dir / f"engine-{version}"
     if _fingerprint(target) == _fingerprint(site):
         return target
-    fresh = Path(tempfile.mkdtemp(prefix="copy-", dir=data_dir))
+    fresh = Path(tempfile.mkdtemp(prefix=MAKING, dir=data_dir))
     for path in _wheel_files(site):
         copy = fresh / path.relative_to(site)
         if path.is_dir():
@@ -192,47 +190,25 @@ def _copy_wheel(site: Path, data_dir: Path, version: str) -> Path:
     return target
 
 
-def before_exec(
-    death_signal: int,
-    memory_bytes: int | None = None,
-    mapped_bytes: int | None = None,
-    sandbox: Sandbox | None = None,
-) -> Callable[[], None]:
-    """Return what a child runs before exec, after it has changed its user (which clears the parent-death signal).
-
-    Each of its processes may have `memory_bytes` for itself, and `mapped_bytes` with all that it shares. With a sandbox
-    it reaches nothing outside of that.
+def before_exec(death_signal: int, sandbox: Sandbox | None = None) -> Callable[[], None]:
+    """Return what a child runs before exec, after it has changed its user (which clears the parent-death signal). With
+    a sandbox it reaches nothing outside of that.
     """
     parent = os.getpid()
 
     def prepare_child() -> None:
         if sys.platform == "linux":
-            if memory_bytes is not None:
-                # An allocation beyond it fails one statement, where the kernel's own way would be to kill a process and
-                # with it everybody's statements.
-                resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-            if mapped_bytes is not None:
-                resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes, mapped_bytes))
             _LIBC.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
             if os.getppid() != parent:
                 os._exit(1)
-            try:
-                # Backends that do not preempt the service when they wake give it 20 to 35 % more throughput.
-                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-            except OSError:
-                pass  # A container may forbid it; it is only faster.
-            if sandbox is not None:
-                confine(sandbox)
+        if sandbox is not None:
+            confine(sandbox)
 
     return prepare_child
 
 
-def make_child_options(directory: DataDirectory, account: Account) -> dict[str, Any]:
+def make_child_options(directory: Path, account: Account) -> dict[str, Any]:
     """Return how a child is started: with nothing of ours but what it needs, out of reach of the terminal's Ctrl-C."""
-    return options_in(directory.path, account)
-
-
-def options_in(directory: Path, account: Account) -> dict[str, Any]:
     options: dict[str, Any] = {
         "cwd": directory,
         "env": {"PATH": "/usr/bin:/bin", "LANG": "C", "HOME": str(directory)},
@@ -245,7 +221,7 @@ def options_in(directory: Path, account: Account) -> dict[str, Any]:
     return options
 
 
-def run_program(command: list[str], directory: DataDirectory, account: Account, sandbox: Sandbox | None = None) -> str:
+def run_program(command: list[str], directory: Path, account: Account, sandbox: Sandbox | None = None) -> str:
     """Run a program to its end as the account; return what it said, or raise an error with its last words."""
     try:
         done: subprocess.CompletedProcess[bytes] = subprocess.run(  # noqa: S603 — the engine's program, our arguments
@@ -259,11 +235,11 @@ def run_program(command: list[str], directory: DataDirectory, account: Account, 
         )
     except (OSError, subprocess.SubprocessError) as exc:
         said = (getattr(exc, "output", None) or b"").decode("utf-8", "replace")[-OUTPUT_TAIL_BYTES:].strip()
-        raise BundledEngineError(f"{command[0]} failed in {directory.path}: {exc}\n{said}".strip()) from exc
+        raise BundledEngineError(f"{command[0]} failed in {directory}: {exc}\n{said}".strip()) from exc
     return done.stdout.decode("utf-8", "replace")
 
 
-def _read_binaries(bin_dir: Path, directory: DataDirectory, account: Account) -> Binaries:
+def _read_binaries(bin_dir: Path, directory: Path, account: Account) -> Binaries:
     text = run_program([str(bin_dir / "postgres"), "--version"], directory, account)
     match = re.search(r"\(PostgreSQL\) (\d+)(?:\.(\d+))?", text)
     if match is None:
@@ -275,7 +251,7 @@ def choose_wheel(directory: DataDirectory) -> Binaries:
     site = find_wheel_site()
     # The wheel lies among the packages this process itself runs, so it may be asked its version as the user we are.
     ourselves = Account(os.geteuid(), os.getegid(), switch=False)
-    found = _read_binaries(find_wheel_programs(site), directory, ourselves)
+    found = _read_binaries(find_wheel_programs(site), directory.path, ourselves)
     if (found.major, found.minor) < MINIMUM_BUNDLED:
         raise BundledEngineError(
             f"PostgreSQL {found.version} in {found.path} has known security holes: "
@@ -299,7 +275,7 @@ def choose_custom(bin_dir: Path, directory: DataDirectory) -> Binaries:
                 f"the engine runs as {account.name}, who may not {'enter' if blocking else 'run'} "
                 f"{blocking or program}: point --engine-bin elsewhere"
             )
-    found = _read_binaries(bin_dir.resolve(), directory, account)
+    found = _read_binaries(bin_dir.resolve(), directory.path, account)
     if found.major < MAJOR_MIN:
         raise BundledEngineError(
             f"{bin_dir} holds PostgreSQL {found.version}: point --engine-bin at version {MAJOR_MIN} or newer"

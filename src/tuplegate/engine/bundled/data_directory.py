@@ -1,10 +1,10 @@
-"""The service's data directory: who owns it, the lock that says who uses it, and safe ways to make files in it.
+"""The service's data directory: who owns it, the lock that says who uses it, and the account that PostgreSQL's programs
+run as.
 
-Contract: one process at a time has taken a directory, by a lock that dies with the process. Taking it makes it belong
-to the user the engine runs as: ourselves, or for root an unprivileged user. A directory that is neither ours nor empty
-is left as it is, and no mode and no owner changes outside it.
+Contract: one process at a time has taken a directory, by a lock that dies with the process. The directory belongs to
+the user that the service runs as; for root, programs that would refuse to run as root run as an unprivileged user. A
+directory that is neither ours nor empty is left as it is, and no mode and no owner changes outside it.
 
-As root we work inside a directory that the engine's user owns: so no link is followed there when something is written.
 This module knows no program of PostgreSQL's and starts no process.
 """
 
@@ -13,13 +13,16 @@ import os
 import pwd
 import re
 import stat
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 SOCKET_NAME = ".s.PGSQL.5432"
+LOCK_NAME = "tuplegate.lock"
+MAKING = "making-"
+"""The names of unfinished directories begin so."""
 ENGINE_USERS = ("tuplegate", "postgres", "nobody")
-SOCKET_PATH_BYTES_MAX = 107 if sys.platform == "linux" else 103
+SOCKET_PATH_BYTES_MAX = 107
+_LONGEST_SOCKET = f"cells/tg_{'i' * 12}/run/{SOCKET_NAME}"
 # These separate or quote in libpq's conninfo, unix_socket_directories or extension_control_path.
 UNUSABLE_IN_PATH = re.compile(r"""[\x00-\x1f\x7f,:;'"\\]""")
 
@@ -30,7 +33,7 @@ class BundledEngineError(Exception):
 
 @dataclass(frozen=True)
 class Account:
-    """The user the engine runs as; `switch` when that is not the user we are."""
+    """A user that programs and servers run as; `switch` when that is not the user we are."""
 
     uid: int
     gid: int
@@ -41,7 +44,9 @@ class Account:
         return _user_name(self.uid)
 
     def may(self, status: os.stat_result, wanted: int) -> bool:
-        shift = 6 if status.st_uid == self.uid else 3 if status.st_gid == self.gid else 0
+        """Return whether the account has these rights to a file. One that we switch to needs those of everybody: cells
+        have further accounts, to which nobody has given rights."""
+        shift = 0 if self.switch else 6 if status.st_uid == self.uid else 3 if status.st_gid == self.gid else 0
         return (status.st_mode >> shift) & wanted == wanted
 
     def blocked_by(self, path: Path) -> Path | None:
@@ -59,26 +64,16 @@ def _user_name(uid: int) -> str:
         return f"user {uid}"
 
 
-def _choose_account(wanted: str | None, pgdata: Path) -> Account:
-    """Return who runs the engine: ourselves, or for root the named user, the data's owner, or one of ENGINE_USERS."""
-    owner = pgdata.lstat() if pgdata.exists() else None
+def _choose_account(wanted: str | None) -> Account:
+    """Return who runs programs: ourselves, or for root the named user, or one of ENGINE_USERS."""
     if os.geteuid() != 0:
         account = Account(os.geteuid(), os.getegid(), switch=False)
-    elif wanted is None and owner is not None:
-        account = Account(owner.st_uid, owner.st_gid, switch=True)
     else:
         account = _find_account(ENGINE_USERS if wanted is None else (wanted,))
     if account.uid == 0:
-        raise BundledEngineError(
-            f"PostgreSQL refuses to run as root: name another user for it, who also owns {pgdata} if that exists"
-        )
+        raise BundledEngineError("PostgreSQL refuses to run as root: name another user for it")
     if wanted is not None and wanted != account.name:
         raise BundledEngineError(f"only root can run the engine as {wanted}, and this is {account.name}: name no user")
-    if owner is not None and owner.st_uid != account.uid:
-        raise BundledEngineError(
-            f"{pgdata} belongs to {_user_name(owner.st_uid)}, but the engine would run as {account.name}: "
-            "run it as its owner, or choose another --data-dir"
-        )
     return account
 
 
@@ -96,38 +91,27 @@ def _find_account(names: tuple[str, ...]) -> Account:
 
 
 class DataDirectory:
-    """The service's directory: who owns it, its lock, and safe ways to make files in it."""
+    """The service's directory: its lock, and the account that programs run as."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.account = Account(-1, -1, switch=False)
         self._lock_fd: int | None = None
 
-    @property
-    def taken(self) -> bool:
-        return self._lock_fd is not None
-
-    @property
-    def pgdata(self) -> Path:
-        return self.path / "postgres"
-
-    @property
-    def run(self) -> Path:
-        return self.path / "run"
-
     def take(self, user: str | None) -> None:
         """Lock the directory and make it ours; one that is neither ours nor empty is left as it is."""
         self.path = self.path.resolve()
         self._check_path()
-        ours = (self.path / "tuplegate.lock").exists()
-        if not ours and self.path.exists():
+        if self._is_used():
+            self._check_own()
+        elif self.path.exists():
             self._check_free()
-        self.account = _choose_account(user, self.pgdata)
+        self.account = _choose_account(user)
         self._check_reach()
         if not self.path.exists():
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._check_reach()
-        fd = self.open("tuplegate.lock", os.O_RDWR)
+        fd = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -139,40 +123,17 @@ class DataDirectory:
         self._lock_fd = fd
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        self.own(self.path)
+        os.chown(self.path, os.geteuid(), -1)
+        # For root, programs and cells have users of their own, who must pass through it.
+        self.path.chmod(0o711 if self.account.switch else 0o700)
 
     def release(self) -> None:
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
 
-    def open(self, name: str, flags: int) -> int:
-        """Open or make a file of ours where the engine's user could have laid a link to another."""
-        path = self.path / name
-        fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-            os.close(fd)
-            raise BundledEngineError(f"{path} is not an ordinary file: move it away")
-        if self.account.switch:
-            os.fchown(fd, self.account.uid, self.account.gid)
-        return fd
-
-    def replace(self, name: str, content: bytes) -> None:
-        (self.path / name).unlink(missing_ok=True)
-        with open(self.open(name, os.O_WRONLY | os.O_EXCL), "wb") as file:
-            file.write(content)
-
-    def own(self, path: Path) -> None:
-        """Make a directory that belongs to the engine's user alone, or make it so again."""
-        path.mkdir(mode=0o700, exist_ok=True)
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if self.account.switch:
-                os.fchown(fd, self.account.uid, self.account.gid)
-            os.fchmod(fd, 0o700)
-        finally:
-            os.close(fd)
+    def _is_used(self) -> bool:
+        return (self.path / LOCK_NAME).exists()
 
     def _check_path(self) -> None:
         if UNUSABLE_IN_PATH.search(str(self.path)):
@@ -180,10 +141,10 @@ class DataDirectory:
                 f"{str(self.path)!r} has a comma, colon, semicolon, quote, backslash or control character, which "
                 "PostgreSQL does not take in the path of a socket: choose another --data-dir"
             )
-        length = len(os.fsencode(self.run / SOCKET_NAME))
+        length = len(os.fsencode(self.path / _LONGEST_SOCKET))
         if length > SOCKET_PATH_BYTES_MAX:
             raise BundledEngineError(
-                f"the socket's path in {self.path} would have {length} bytes and the system allows "
+                f"a socket's path in {self.path} would have {length} bytes and the system allows "
                 f"{SOCKET_PATH_BYTES_MAX}: choose a shorter --data-dir"
             )
 
@@ -193,10 +154,24 @@ class DataDirectory:
                 f"the engine runs as {self.account.name}, who may not enter {blocking}: choose another --data-dir"
             )
 
+    def _check_own(self) -> None:
+        owner = self.path.stat().st_uid
+        if owner != os.geteuid():
+            raise BundledEngineError(
+                f"{self.path} belongs to {_user_name(owner)}, and this is {_user_name(os.geteuid())}: run the service"
+                " as its owner, or choose another --data-dir"
+            )
+        if (self.path / "postgres").exists():
+            raise BundledEngineError(
+                f"{self.path} has databases from before each had a server of its own, which this version cannot serve:"
+                " dump them (tuplegate dump) with Tuplegate of the commit 437ac0e7, and restore them with another"
+                " --data-dir"
+            )
+
     def _check_free(self) -> None:
         if any(self.path.iterdir()):
             raise BundledEngineError(
-                f"{self.path} is not empty and was not made by tuplegate (it has no tuplegate.lock): "
+                f"{self.path} is not empty and was not made by tuplegate (it has no {LOCK_NAME}): "
                 "choose another --data-dir"
             )
         status = self.path.stat()

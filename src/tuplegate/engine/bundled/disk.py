@@ -6,16 +6,13 @@ disk all the same. Then the reserve is given up, so that the engine can start an
 """
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from tuplegate.engine.bundled.data_directory import DataDirectory
-
 RESERVE_NAME = "reserve"
 RESERVE_BYTES = 64 * 2**20
-"""Four segments of the engine's log: recovery ends with a checkpoint, which may begin new ones."""
+"""Sixteen segments of a server's log: recovery ends with a checkpoint, which may begin new ones."""
 
 _NOTHING_LEFT_BYTES = RESERVE_BYTES // 16
 _CALM_SHARE = 16
@@ -40,12 +37,7 @@ class Disk:
 
     def free(self) -> int:
         """Return the bytes that are free beside the reserve. The reserve counts as kept also while it is given up."""
-        free = _free(self.directory) + self.reserved() - RESERVE_BYTES
-        log = self.directory / "postgres" / "pg_wal"
-        with suppress(OSError):
-            if log.stat().st_dev != self.directory.stat().st_dev:
-                free = min(free, _free(log))
-        return free
+        return _free(self.directory) + self.reserved() - RESERVE_BYTES
 
     def reserved(self) -> int:
         try:
@@ -67,13 +59,9 @@ class Disk:
 class Reserve:
     """The file itself. Only the process that has taken the data directory uses it."""
 
-    def __init__(self, directory: DataDirectory, bytes_min: int) -> None:
-        self._directory = directory
-        self._bytes_min = bytes_min
-
-    @property
-    def _disk(self) -> Disk:
-        return Disk(self._directory.path, self._bytes_min)
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._path = disk.directory / RESERVE_NAME
 
     def keep(self) -> bool | None:
         """Give the file up where nothing else is left, and make it again where there is room.
@@ -81,27 +69,23 @@ class Reserve:
         Return whether it is there now, or None where nothing changed.
         """
         if self._disk.reserved():
-            return False if _free(self._directory.path) < _NOTHING_LEFT_BYTES and self._give_up() else None
-        if self._disk.free() >= self._bytes_min:
+            return False if _free(self._disk.directory) < _NOTHING_LEFT_BYTES and self._give_up() else None
+        if self._disk.free() >= self._disk.bytes_min:
             return True if self._make() else None
         return None
 
     def give_up_for_start(self) -> bool:
         """Give the file up where the engine would hardly start with the room beside it; return whether it was."""
-        return bool(self._disk.reserved()) and _free(self._directory.path) < RESERVE_BYTES // 2 and self._give_up()
+        return bool(self._disk.reserved()) and _free(self._disk.directory) < RESERVE_BYTES // 2 and self._give_up()
 
     def _give_up(self) -> bool:
-        (self._directory.path / RESERVE_NAME).unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
         return True
 
     def _make(self) -> bool:
-        fd = self._directory.open(RESERVE_NAME, os.O_RDWR)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(fd, 0, RESERVE_BYTES)
-            else:
-                for offset in range(0, RESERVE_BYTES, 2**20):
-                    os.pwrite(fd, bytes(2**20), offset)
+            os.posix_fallocate(fd, 0, RESERVE_BYTES)
         except OSError:
             self._give_up()
             return False

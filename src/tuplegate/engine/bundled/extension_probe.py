@@ -9,6 +9,7 @@ instruction: any tenant could stop the engine for everybody with one SELECT.
 """
 
 import hashlib
+import os
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tuplegate.engine.bundled.binaries import PROGRAM_S, Binaries, before_exec, make_child_options, run_program
-from tuplegate.engine.bundled.data_directory import BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.data_directory import MAKING, BundledEngineError, DataDirectory
 
 NAME: Final = "vector"
 
@@ -65,16 +66,15 @@ def statements() -> list[str]:
 
 def probe(binaries: Binaries, directory: DataDirectory, extensions: Path) -> bool:
     """Return whether a process that has the extension survives its use. An error of a statement is no crash."""
-    place = Path(tempfile.mkdtemp(prefix="probe-", dir=directory.path))
+    place = Path(tempfile.mkdtemp(prefix=MAKING, dir=directory.path))
     try:
-        directory.own(place)
+        os.chown(place, directory.account.uid, directory.account.gid)
         initdb = [str(binaries.path / "initdb"), "-D", str(place), "-U", "probe", "--encoding=UTF8", "--locale=C"]
-        run_program([*initdb, "--no-sync", "--no-instructions"], directory, directory.account)
+        run_program([*initdb, "--no-sync", "--no-instructions"], place, directory.account)
         command = [str(binaries.path / "postgres"), "--single", "-j", "-D", str(place)]
         command += ["-c", f"extension_control_path={extensions}:$system", "-c", "fsync=off", "template1"]
-        options = {
-            name: value for name, value in make_child_options(directory, directory.account).items() if name != "stdin"
-        }
+        options = make_child_options(place, directory.account)
+        del options["stdin"]
         done = subprocess.run(  # noqa: S603 — the engine's program, our arguments
             command,
             input="".join(f"{statement};\n\n" for statement in statements()).encode(),

@@ -7,23 +7,25 @@ says. At most `awake_max` cells are up, and a cell that a worker uses is not put
 A cell that nobody asks for costs nothing: `decide` looks at wanted cells and at those that are up.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 PAUSE_S_MIN = 1.0
 PAUSE_S_MAX = 60.0
+"""Between failures. The first one that was ready is followed by the next server at once."""
+LIVED_S = 0.25
+"""A server that was up for so long has been used, as a rule. If it dies then, the next one is started at once."""
 STABLE_S = 60.0
-"""A server that was up for so long has nothing to do with the failures before it."""
+"""A server that was up for so long, and is killed for what it does, has nothing to do with the failures before it."""
 SETTLED_S = 1.0
 """A cell makes room for another one after this time without a use, so that a new cell gets to its first use."""
-REST_S_MAX = 2.0
-"""The time that workers have to close their connections to a cell that is put to sleep."""
 WAIT_S_MAX = 5.0
 """A waiter is told busy after this time if cells that were to make room for it are used again and again."""
 STARTS_MAX = 2
 """The servers that one decision starts: each takes the supervisor some milliseconds."""
+START_S = 0.3
+"""A server that starts for longer keeps no other one waiting."""
 
 
 class CellState(Enum):
@@ -36,17 +38,18 @@ class CellState(Enum):
     """Workers are asked to close their connections, and may say that they need the cell."""
     STOPPING = "stopping"
     FAILED = "failed"
-    REMOVING = "removing"
+    HALTED = "halted"
+    """Its server is down, and is not started: somebody copies or removes its directory."""
 
 
 TRANSITIONS = {
-    CellState.ASLEEP: {CellState.STARTING, CellState.REMOVING},
+    CellState.ASLEEP: {CellState.STARTING, CellState.HALTED},
     CellState.STARTING: {CellState.AWAKE, CellState.STOPPING, CellState.FAILED},
     CellState.AWAKE: {CellState.ASKED_TO_REST, CellState.STOPPING, CellState.FAILED},
     CellState.ASKED_TO_REST: {CellState.AWAKE, CellState.STOPPING, CellState.FAILED},
     CellState.STOPPING: {CellState.ASLEEP},
-    CellState.FAILED: {CellState.STARTING, CellState.REMOVING},
-    CellState.REMOVING: set[CellState](),
+    CellState.FAILED: {CellState.STARTING, CellState.HALTED},
+    CellState.HALTED: {CellState.ASLEEP},
 }
 UP = frozenset({CellState.STARTING, CellState.AWAKE, CellState.ASKED_TO_REST, CellState.STOPPING})
 """A cell in one of these states has a server, or will have one at once, and counts toward `awake_max`."""
@@ -66,8 +69,14 @@ class CellRecord:
     idle_since: float = 0.0
     awake_since: float | None = None
     uses: dict[int, bool] = field(default_factory=dict)
-    pause_s: float = 0.0
+    failures: int = 0
+    """How often in a row the server ended too early."""
     reason: str = ""
+
+    @property
+    def pause_s(self) -> float:
+        """Return how long after a failure no server is started."""
+        return 0.0 if self.failures < 2 else min(PAUSE_S_MAX, PAUSE_S_MIN * 2 ** min(self.failures - 2, 10))
 
     def move(self, state: CellState, now: float) -> None:
         if state not in TRANSITIONS[self.state]:
@@ -81,34 +90,54 @@ class CellRecord:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Everything to do now, by ids of cells. Waiters of `busy` and `failed` cells are told so and wait no longer."""
+    """Everything to do now, by ids of cells. Waiters of `busy`, `failed` and `withheld` cells are told so and wait no
+    longer; nobody uses a `withheld` cell any more. `halted` are cells with the worker that has each of them to itself
+    now."""
 
     start: tuple[str, ...] = ()
     ask_to_rest: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     busy: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FleetReport:
-    """The number of cells in each state, and the reason of each failed one."""
-
-    counts: Mapping[CellState, int]
-    failures: Mapping[str, str]
+    withheld: tuple[str, ...] = ()
+    halted: tuple[tuple[str, int], ...] = ()
 
 
 class Fleet:
-    """The records of all cells, and the rules. `idle_s` 0 lets an idle cell stay awake while there is room."""
+    """The records of all cells, and the rules. `idle_s` 0 lets an idle cell stay awake while there is room.
 
-    def __init__(self, cell_ids: Iterable[str], awake_max: int, idle_s: float) -> None:
+    `starting_max` servers start at a time: more would take the processors from those who are awake, and none of them
+    would be ready sooner.
+    """
+
+    def __init__(self, cell_ids: Iterable[str], awake_max: int, idle_s: float, starting_max: int = 1000) -> None:
         self._records = {cell_id: CellRecord() for cell_id in cell_ids}
         self._awake_max = awake_max
         self._idle_s = idle_s
+        self._starting_max = starting_max
         self._wanted: dict[str, float] = {}
         """Cells that somebody waits for, in the order and with the time of their first waiter."""
         self._up: dict[str, CellRecord] = {}
-        self._leaving: set[str] = set()
+        self._halting: dict[str, list[int]] = {}
+        """The workers that want each cell to themselves, in their order; the first has it once the cell is halted."""
+        self._to_halt: set[str] = set()
+        """Cells whose first such worker was not told yet that it has the cell."""
+
+    def find_reason(self, cell_id: str) -> str:
+        """Return why the cell failed last."""
+        record = self._records.get(cell_id)
+        return "" if record is None else record.reason
+
+    def list_users(self, cell_id: str) -> list[int]:
+        """Return the workers that have connections to the cell."""
+        record = self._up.get(cell_id)
+        return [] if record is None else list(record.uses)
+
+    @property
+    def is_moving(self) -> bool:
+        """Return whether a cell is on its way from one state to another, so that there is something to do soon."""
+        passing = (CellState.AWAKE, CellState.ASKED_TO_REST)
+        return bool(self._wanted or self._to_halt) or any(r.state not in passing for r in self._up.values())
 
     def find_state(self, cell_id: str) -> CellState | None:
         """Return the state of a cell, or None for one that was never wanted and not there at the beginning."""
@@ -149,6 +178,8 @@ class Fleet:
         for record in self._up.values():
             if record.uses.pop(worker, False):
                 record.idle_since = now
+        for cell_id in [cell_id for cell_id, workers in self._halting.items() if worker in workers]:
+            self.release(cell_id, worker, now)
 
     def note_ready(self, cell_id: str, now: float) -> None:
         """Note that the cell's server takes connections."""
@@ -156,36 +187,61 @@ class Fleet:
         record.move(CellState.AWAKE, now)
         record.awake_since = record.idle_since = now
 
-    def note_ended(self, cell_id: str, now: float, reason: str) -> None:
-        """Note that the server has ended, or could not be started. Unless it was stopped, that is a failure."""
+    def note_ended(self, cell_id: str, now: float, reason: str, *, is_killed: bool = False) -> None:
+        """Note that the server has ended, or could not be started. Unless it was stopped, that is a failure.
+
+        `is_killed`: for what it did.
+        """
         record = self._up.pop(cell_id)
         record.uses.clear()
-        if record.awake_since is not None and now - record.awake_since >= STABLE_S:
-            record.pause_s = 0.0
+        up_s = -1.0 if record.awake_since is None else now - record.awake_since
+        if up_s >= (STABLE_S if is_killed else LIVED_S):
+            record.failures = 0
         if record.state is CellState.STOPPING:
             record.move(CellState.ASLEEP, now)
             return
-        record.pause_s = max(PAUSE_S_MIN, min(PAUSE_S_MAX, 2 * record.pause_s))
+        if up_s < 0 and not record.failures:
+            record.failures = 2
+        else:
+            record.failures += 1
         record.reason = reason
         record.move(CellState.FAILED, now)
 
-    def remove(self, cell_id: str) -> None:
-        """Stop the cell's server for good. Its directory can be removed once the cell's state is REMOVING."""
-        record = self._records.setdefault(cell_id, CellRecord())
-        if record.state is CellState.STARTING:
-            self._wanted[cell_id] = record.since  # Its waiters must hear that it does not come.
-        self._leaving.add(cell_id)
+    def halt(self, cell_id: str, worker: int) -> None:
+        """Stop the cell's server, and start it no more until the worker gives the cell back. A decision says when the
+        worker has it."""
+        self._records.setdefault(cell_id, CellRecord())
+        workers = self._halting.setdefault(cell_id, [])
+        if not workers:
+            self._to_halt.add(cell_id)
+        workers.append(worker)
+
+    def release(self, cell_id: str, worker: int, now: float) -> None:
+        """Take a cell back from a worker that has it, or waits for it."""
+        workers = self._halting[cell_id]
+        had_it = workers[0] == worker
+        workers.remove(worker)
+        if workers:
+            if had_it:
+                self._to_halt.add(cell_id)
+            return
+        del self._halting[cell_id]
+        self._to_halt.discard(cell_id)
+        record = self._records[cell_id]
+        if record.state is CellState.HALTED:
+            record.move(CellState.ASLEEP, now)
 
     def forget(self, cell_id: str) -> None:
-        """Drop the record of a cell whose directory was removed."""
-        if self._records[cell_id].state is not CellState.REMOVING:
-            raise WrongTransition("only a cell that is being removed can be forgotten")
-        del self._records[cell_id]
-        self._wanted.pop(cell_id, None)
+        """Drop the record of a cell whose directory was removed, unless somebody waits for it, who hears more."""
+        if self._records[cell_id].state not in (CellState.ASLEEP, CellState.HALTED):
+            raise WrongTransition("only a cell that is down can be forgotten")
+        if cell_id not in self._halting and cell_id not in self._wanted:
+            del self._records[cell_id]
 
     def decide(self, now: float) -> Decision:
         """Return everything to do now, and count it as done: the caller starts, asks and stops as it says."""
-        stop = (*self._stop_leaving(now), *self._stop_resting(now))
+        taken, halted = self._halt(now)
+        stop = (*taken, *self._stop_resting(now))
         rest = [
             cell_id
             for cell_id, record in self._up.items()
@@ -193,45 +249,45 @@ class Fleet:
         ]
         for cell_id in rest:
             self._up[cell_id].move(CellState.ASKED_TO_REST, now)
-        start, busy, failed = self._serve_wanted(rest, now)
-        return Decision(tuple(start), tuple(rest), stop, tuple(busy), tuple(failed))
-
-    def report(self) -> FleetReport:
-        failed = {cell_id: each.reason for cell_id, each in self._records.items() if each.state is CellState.FAILED}
-        return FleetReport(Counter(record.state for record in self._records.values()), failed)
+        start, busy, failed, withheld = self._serve_wanted(rest, now)
+        withheld += taken
+        return Decision(tuple(start), tuple(rest), stop, tuple(busy), tuple(failed), tuple(withheld), tuple(halted))
 
     def _keep_awake(self, record: CellRecord, now: float) -> None:
         if record.state is CellState.ASKED_TO_REST:
             record.move(CellState.AWAKE, now)
         record.idle_since = now
 
-    def _stop_leaving(self, now: float) -> list[str]:
-        """Move cells that are to be removed on, and return those whose servers must stop first."""
-        stopped = []
-        for cell_id in sorted(self._leaving):
+    def _halt(self, now: float) -> tuple[list[str], list[tuple[str, int]]]:
+        """Move cells that are to be halted on. Return those whose servers must stop first, and those that are."""
+        stopped, halted = [], []
+        for cell_id in sorted(self._to_halt):
             record = self._records[cell_id]
             if record.state in (CellState.ASLEEP, CellState.FAILED):
-                record.move(CellState.REMOVING, now)
+                record.move(CellState.HALTED, now)
             elif record.state in UP and record.state is not CellState.STOPPING:
                 record.move(CellState.STOPPING, now)
                 stopped.append(cell_id)
-            if record.state is CellState.REMOVING:
-                self._leaving.remove(cell_id)
-        return stopped
+            if record.state is CellState.HALTED:
+                self._to_halt.remove(cell_id)
+                halted.append((cell_id, self._halting[cell_id][0]))
+        return stopped, halted
 
     def _stop_resting(self, now: float) -> list[str]:
-        """Stop cells whose workers have all closed their connections, or had the time for it."""
+        """Stop cells whose workers have all closed their connections. A worker that does not answer stands still, and
+        is ended for that."""
         rested = [
             cell_id
             for cell_id, record in self._up.items()
-            if record.state is CellState.ASKED_TO_REST and (not record.uses or now - record.since >= REST_S_MAX)
+            if record.state is CellState.ASKED_TO_REST and not record.uses
         ]
         for cell_id in rested:
             self._up[cell_id].move(CellState.STOPPING, now)
         return rested
 
-    def _serve_wanted(self, rest: list[str], now: float) -> tuple[list[str], list[str], list[str]]:
-        """Return the wanted cells to start, the busy and the failed ones; add the cells that make room to `rest`.
+    def _serve_wanted(self, rest: list[str], now: float) -> tuple[list[str], list[str], list[str], list[str]]:
+        """Return the wanted cells to start, the busy, the failed and the withheld ones; add the cells that make room to
+        `rest`.
 
         Each wanted cell, the first one first, takes a free place, or the place of a cell that is about to leave it, or
         that of an idle cell. If there is none, the wanted cell is busy.
@@ -239,15 +295,19 @@ class Fleet:
         start: list[str] = []
         busy: list[str] = []
         failed: list[str] = []
+        withheld: list[str] = []
         free = self._awake_max - len(self._up)
+        starts_max = min(STARTS_MAX, self._starting_max - self._count_starting(now))
         about_to_leave = sum(record.state in LEAVING for record in self._up.values())
         idle = sorted((cell_id for cell_id in self._up if self._up[cell_id].is_idle), key=self._find_idle_since)[::-1]
         for cell_id, wanted_at in self._wanted.items():
-            if self._is_refused(cell_id, now):
+            if cell_id in self._halting:
+                withheld.append(cell_id)
+            elif self._is_paused(cell_id, now):
                 failed.append(cell_id)
             elif free > 0:
                 free -= 1
-                if len(start) < STARTS_MAX and self._records[cell_id].state is not CellState.STOPPING:
+                if len(start) < starts_max and self._records[cell_id].state is not CellState.STOPPING:
                     start.append(cell_id)
             elif about_to_leave > 0:
                 about_to_leave -= 1
@@ -256,20 +316,22 @@ class Fleet:
             elif now - self._find_idle_since(longest_idle := idle.pop()) >= SETTLED_S:
                 self._up[longest_idle].move(CellState.ASKED_TO_REST, now)
                 rest.append(longest_idle)
-        for cell_id in (*start, *busy, *failed):
+        for cell_id in (*start, *busy, *failed, *withheld):
             del self._wanted[cell_id]
         for cell_id in start:
             self._start(cell_id, now)
-        return start, busy, failed
+        return start, busy, failed, withheld
+
+    def _count_starting(self, now: float) -> int:
+        return sum(r.state is CellState.STARTING and now - r.since < START_S for r in self._up.values())
 
     def _find_idle_since(self, cell_id: str) -> float:
         return self._up[cell_id].idle_since
 
-    def _is_refused(self, cell_id: str, now: float) -> bool:
-        """Return whether the cell is being removed, or failed too short a time ago to be started again."""
+    def _is_paused(self, cell_id: str, now: float) -> bool:
+        """Return whether the cell failed too short a time ago to be started again."""
         record = self._records[cell_id]
-        is_paused = record.state is CellState.FAILED and now - record.since < record.pause_s
-        return is_paused or cell_id in self._leaving or record.state is CellState.REMOVING
+        return record.state is CellState.FAILED and now - record.since < record.pause_s
 
     def _start(self, cell_id: str, now: float) -> None:
         record = self._records[cell_id]

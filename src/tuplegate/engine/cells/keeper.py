@@ -9,9 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from tuplegate.engine.cells.fleet import CellState, Fleet
 from tuplegate.engine.cells.layout import CellError
 from tuplegate.engine.cells.server import CellServer, ServerReport, ServerState
+
+_log = structlog.get_logger()
 
 CLOSE_S_MAX = 30.0
 """More than a server takes that has to be killed in the end."""
@@ -27,31 +31,26 @@ class Tidings:
     ask_to_rest: tuple[str, ...] = ()
     busy: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    halted: tuple[tuple[str, int], ...] = ()
 
 
 class Keeper:
     """Starts, watches and stops the servers of cells. `make_server` gives the server of a cell, without starting it."""
 
     def __init__(self, fleet: Fleet, make_server: Callable[[str], CellServer]) -> None:
-        self._fleet = fleet
+        self.fleet = fleet
         self._make_server = make_server
         self._servers: dict[str, CellServer] = {}
+        self._killed: dict[str, str] = {}
+        """Why servers were killed that have not ended yet."""
 
-    def want(self, cell_id: str, now: float) -> bool:
-        """Note that a worker waits for the cell. Return whether it is awake; otherwise a tick tells later."""
-        return self._fleet.want(cell_id, now)
-
-    def note_use(self, cell_id: str, worker: int, now: float, *, in_use: bool) -> None:
-        """Note that a worker has begun to use the cell, or has stopped but keeps its connections."""
-        self._fleet.note_use(cell_id, worker, now, in_use=in_use)
-
-    def note_rest(self, cell_id: str, worker: int) -> None:
-        """Note that a worker has closed its connections to the cell."""
-        self._fleet.note_rest(cell_id, worker)
-
-    def forget_worker(self, worker: int, now: float) -> None:
-        """Note that a worker has ended, and its uses of all cells with it."""
-        self._fleet.forget_worker(worker, now)
+    def kill(self, cell_id: str, reason: str = "") -> None:
+        """Kill the server of a cell, whose data are then as after a crash. With a reason that counts as a failure."""
+        if server := self._servers.get(cell_id):
+            if reason:
+                self._killed.setdefault(cell_id, reason)
+            server.kill()
 
     def find_pid(self, cell_id: str) -> int:
         """Return the process id of the cell's server, or 0 if it has none."""
@@ -64,13 +63,15 @@ class Keeper:
         failed: list[str] = []
         for cell_id, server in list(self._servers.items()):
             self._look(cell_id, server.look(now), now, awake, failed)
-        decision = self._fleet.decide(now)
+        decision = self.fleet.decide(now)
         for cell_id in decision.stop:
             self._servers[cell_id].stop(now)
         for cell_id in decision.start:
             self._servers[cell_id] = self._make_server(cell_id)
             self._start(cell_id, now, failed)
-        return Tidings(tuple(awake), decision.ask_to_rest, decision.busy, (*decision.failed, *failed))
+        ended = (*decision.failed, *failed)
+        awake = [cell_id for cell_id in awake if cell_id not in decision.withheld]
+        return Tidings(tuple(awake), decision.ask_to_rest, decision.busy, ended, decision.withheld, decision.halted)
 
     def close(self) -> None:
         """Stop all servers at the same time, and wait until they have ended. Kill those that take too long."""
@@ -95,8 +96,8 @@ class Keeper:
     def _look(self, cell_id: str, report: ServerReport, now: float, awake: list[str], failed: list[str]) -> None:
         if report.state is ServerState.HELD:
             self._start(cell_id, now, failed)
-        elif report.state is ServerState.READY and self._fleet.find_state(cell_id) is CellState.STARTING:
-            self._fleet.note_ready(cell_id, now)
+        elif report.state is ServerState.READY and self.fleet.find_state(cell_id) is CellState.STARTING:
+            self.fleet.note_ready(cell_id, now)
             awake.append(cell_id)
         elif report.state in (ServerState.ENDED, ServerState.DOWN):
             reason = f"the server ended with status {report.status}: {report.log_tail}"
@@ -104,6 +105,9 @@ class Keeper:
 
     def _end(self, cell_id: str, reason: str, now: float, failed: list[str]) -> None:
         del self._servers[cell_id]
-        self._fleet.note_ended(cell_id, now, reason)
-        if self._fleet.find_state(cell_id) is CellState.FAILED:
+        is_killed = cell_id in self._killed
+        reason = self._killed.pop(cell_id, reason)
+        self.fleet.note_ended(cell_id, now, reason, is_killed=is_killed)
+        if self.fleet.find_state(cell_id) is CellState.FAILED:
+            _log.error("the server of a database died, or did not start", cell=cell_id, reason=reason)
             failed.append(cell_id)

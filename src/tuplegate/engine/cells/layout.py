@@ -1,8 +1,9 @@
 """Paths of cells, the account that each cell has, and safe ways to open the files in a cell.
 
-Contract: the service owns `cells` and `prepared`, so the names in them are its own. A cell's account owns everything
-below `cells/<id>`. The cell can put any file there, so this module opens it through the descriptor of its directory,
-follows no link, and refuses a file that has another name elsewhere.
+Contract: the service owns the data directory, `cells` and `prepared`, so the names in them are its own. A cell's
+account owns everything below `cells/<id>`, and that of the catalog's cell everything below `catalog`. The cell can put
+any file there, so this module opens it through the descriptor of its directory, follows no link, and refuses a file
+that has another name elsewhere.
 
 Under root each cell has a user id of its own; the owner of the cell's directory is the only record of it. Otherwise
 all cells run as the user that the service runs as. This module starts no process and writes no data.
@@ -11,11 +12,11 @@ all cells run as the user that the service runs as. This module starts no proces
 import fcntl
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from tuplegate.engine.bundled.data_directory import (
@@ -23,10 +24,14 @@ from tuplegate.engine.bundled.data_directory import (
     SOCKET_PATH_BYTES_MAX,
     UNUSABLE_IN_PATH,
     Account,
+    BundledEngineError,
 )
 
 FIRST_UID = 1_900_000_000
 """User ids from here up belong to cells: above those that systems and their containers give to anybody else."""
+UIDS = 200_000_000
+"""So many there are for cells. Each gets one by chance: all processes of a user can be killed, and another installation
+on the machine has cells, too."""
 
 DATA = "data"
 RUN = "run"
@@ -38,7 +43,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class CellError(Exception):
+class CellError(BundledEngineError):
     """A cell cannot be made, removed or run. The message names the cell's directory and the reason."""
 
 
@@ -55,6 +60,15 @@ class CellsDirectory:
     @property
     def prepared(self) -> Path:
         return self.path / "prepared"
+
+    @property
+    def catalog(self) -> Path:
+        """The catalog's cell. It is no database, so it has no id."""
+        return self.path / "catalog"
+
+    @property
+    def catalog_password(self) -> Path:
+        return self.path / "catalog.password"
 
     def make(self) -> None:
         """Make both directories if they are missing. Cells' accounts may pass through them but not list them."""
@@ -80,13 +94,22 @@ class CellsDirectory:
         return sorted(name for name in os.listdir(self.cells) if _ID.fullmatch(name))
 
 
-def find_free_account(cells: int) -> Account:
-    """Return an account that no cell has. The caller holds a lock on the directory until the account owns an entry."""
+def find_service(cell: Path) -> Path:
+    """Return the service's data directory, by a cell in it or the catalog's."""
+    return cell.parent if cell == CellsDirectory(cell.parent).catalog else cell.parent.parent
+
+
+def find_free_account(directory: CellsDirectory) -> Account:
+    """Return an account that no cell has, also none that was made ahead. The caller holds a lock on the directory until
+    the account owns an entry."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid(), switch=False)
-    with os.scandir(cells) as entries:
-        taken = {entry.stat(follow_symlinks=False).st_uid for entry in entries}
-    uid = next(uid for uid in count(FIRST_UID) if uid not in taken)
+    taken = set()
+    for cell in (directory.catalog, *directory.cells.iterdir(), *directory.prepared.iterdir()):
+        with suppress(FileNotFoundError):  # it is just removed, or not made yet
+            taken.add(cell.lstat().st_uid)
+    while (uid := FIRST_UID + secrets.randbelow(UIDS)) in taken:
+        pass
     return Account(uid, uid, switch=True)
 
 

@@ -13,13 +13,12 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import Binaries, run_program
-from tuplegate.engine.bundled.data_directory import Account, BundledEngineError, DataDirectory
-from tuplegate.engine.bundled.server import SUPERUSER
+from tuplegate.engine.bundled.data_directory import MAKING, Account, BundledEngineError
 from tuplegate.engine.cells.layout import (
     DATA,
     RUN,
@@ -32,12 +31,13 @@ from tuplegate.engine.cells.layout import (
     make_directory,
     open_directory,
 )
+from tuplegate.engine.cells.settings import SUPERUSER
 from tuplegate.engine.cells.trees import CopyMethod, TreeCopy, remove_tree, sync_file_system
 
-PREPARED_FORM = 1
-"""Counts the changes of what `make_prepared` makes; a new number makes the prepared directory anew."""
+PREPARED_FORM = 2
+"""Counts the changes of what `prepare_data` makes; a new number makes the template anew."""
 
-_MAKING = "making-"
+_SPARE = "spare-"
 _REMOVING = "removing-"
 _PASSWORD = "password"  # noqa: S105 — the name of a file
 _PASSWORD_BYTES = 32
@@ -51,17 +51,20 @@ class Prepared:
     password: str
 
 
-def make_prepared(directory: CellsDirectory, programs: Binaries, account: Account) -> Prepared:
-    """Return the prepared directory for these programs. The first call runs initdb, which takes seconds.
+@contextmanager
+def prepare_data(directory: CellsDirectory, programs: Binaries, account: Account) -> Iterator[Prepared]:
+    """Give data that initdb has made, which takes seconds, and remove them afterwards: the password of their superuser
+    is for one server alone.
 
     initdb runs as the account, which must have a name on this machine: initdb insists on it, and cells have none.
     """
-    place = directory.prepared / f"{programs.version}-{PREPARED_FORM}"
-    with _errors_name(place):
-        if not place.exists():
-            with _making(place) as making:
-                _initialize(making, programs, account)
-        return Prepared(place / DATA, (place / _PASSWORD).read_text("ascii"))
+    making = Path(tempfile.mkdtemp(prefix=MAKING, dir=directory.prepared))
+    try:
+        with _errors_name(making):
+            _initialize(making, programs, account)
+        yield Prepared(making / DATA, (making / _PASSWORD).read_text("ascii"))
+    finally:
+        remove_tree(making)
 
 
 def _initialize(making: Path, programs: Binaries, account: Account) -> None:
@@ -74,12 +77,11 @@ def _initialize(making: Path, programs: Binaries, account: Account) -> None:
         try:
             os.write(password, secrets.token_urlsafe(_PASSWORD_BYTES).encode())
             give_to(password, account)
-            run_program(_command_initdb(making, programs), DataDirectory(making), account)
+            run_program(_command_initdb(making, programs), making, account)
             os.fchown(password, os.geteuid(), os.getegid())
         finally:
             os.close(password)
         os.fchmod(fd, 0o700)
-        sync_file_system(fd)
 
 
 def _command_initdb(making: Path, programs: Binaries) -> list[str]:
@@ -88,15 +90,67 @@ def _command_initdb(making: Path, programs: Binaries) -> list[str]:
         *(str(programs.path / "initdb"), "-D", str(making / DATA), "-U", SUPERUSER, "--encoding=UTF8"),
         *(builtin if programs.major >= 17 else ["--locale=C.UTF-8"]),
         *("--auth-local=scram-sha-256", "--auth-host=reject", f"--pwfile={making / _PASSWORD}"),
-        *("--no-instructions", "--no-sync"),
+        # Each copy holds a segment of the log.
+        *("--no-instructions", "--no-sync", "--wal-segsize=4"),
     ]
 
 
-def make_cell(directory: CellsDirectory, prepared: Prepared, cell_id: str) -> CopyMethod:
-    """Make a cell from the prepared directory. Raises CellError if the cell exists."""
+def make_cell(directory: CellsDirectory, data: Path, cell_id: str) -> CopyMethod:
+    """Make a cell from a data directory that nothing runs on. Raises CellError if the cell exists."""
     target = directory.locate(cell_id)
-    with _errors_name(target), open_directory(prepared.data) as source:
+    with _errors_name(target), open_directory(data) as source:
         return _copy_data(directory, source, target)
+
+
+def make_spare(directory: CellsDirectory, data: Path, form: str) -> None:
+    """Make a cell ahead of its use. `form` stands for what is in the data directory that it is copied from."""
+    target = directory.prepared / f"{_SPARE}{form}-{secrets.token_hex(8)}"
+    with _errors_name(target), open_directory(data) as source:
+        _copy_data(directory, source, target)
+
+
+def list_spares(directory: CellsDirectory, form: str) -> list[Path]:
+    return [path for path in directory.prepared.iterdir() if path.name.startswith(f"{_SPARE}{form}-")]
+
+
+def take_spare(directory: CellsDirectory, form: str, cell_id: str) -> bool:
+    """Let a spare be the cell. Return whether there was one. Raises CellError if the cell exists."""
+    target = directory.locate(cell_id)
+    with _errors_name(target):
+        if target.exists():
+            raise CellError("it exists already")
+        for spare in list_spares(directory, form):
+            with suppress(FileNotFoundError):  # somebody else has taken it
+                spare.rename(target)
+                _sync_directory(target.parent)
+                return True
+    return False
+
+
+def make_catalog(directory: CellsDirectory, programs: Binaries, account: Account) -> None:
+    """Make the catalog's cell where there is none. Raises CellError where databases are without one."""
+    if directory.catalog.exists():
+        return
+    if any(cell_id.startswith("tg_") for cell_id in directory.list_cells()):
+        raise CellError(
+            f"{directory.catalog} is missing, which knows the names and keys of the databases in {directory.cells}:"
+            " restore both from one copy, or choose another --data-dir"
+        )
+    with prepare_data(directory, programs, account) as prepared, _errors_name(directory.catalog):
+        write_secret(directory.catalog_password, prepared.password)
+        with open_directory(prepared.data) as source:
+            _copy_data(directory, source, directory.catalog)
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that only the service's user can read. It is there as a whole or not at all."""
+    begun = path.with_suffix(".begun")
+    begun.unlink(missing_ok=True)
+    with open(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    begun.rename(path)
 
 
 def copy_cell(directory: CellsDirectory, source_id: str, cell_id: str) -> CopyMethod:
@@ -124,14 +178,29 @@ def remove_cell(directory: CellsDirectory, cell_id: str) -> None:
 def remove_leftovers(directory: CellsDirectory) -> list[str]:
     """Remove all unfinished directories; call it while nobody makes or removes a cell. Return the failures."""
     failures = []
-    for place in (directory.cells, directory.prepared):
+    for place in (directory.path, directory.cells, directory.prepared):
         for name in os.listdir(place):
-            if name.startswith((_MAKING, _REMOVING)):
-                try:
-                    remove_tree(place / name)
-                except OSError as exc:
-                    failures.append(f"{place / name} cannot be removed: {exc}")
+            if name.startswith((MAKING, _REMOVING)):
+                failures += _try_to_remove(place / name)
     return failures
+
+
+def remove_old_spares(directory: CellsDirectory, form: str) -> list[str]:
+    """Remove all spares of another form. Return the failures."""
+    return [
+        failure
+        for path in directory.prepared.iterdir()
+        if path.name.startswith(_SPARE) and not path.name.startswith(f"{_SPARE}{form}-")
+        for failure in _try_to_remove(path)
+    ]
+
+
+def _try_to_remove(path: Path) -> list[str]:
+    try:
+        remove_tree(path)
+    except OSError as exc:
+        return [f"{path} cannot be removed: {exc}"]
+    return []
 
 
 def _copy_data(directory: CellsDirectory, source: int, target: Path) -> CopyMethod:
@@ -150,7 +219,7 @@ def _claim_account(directory: CellsDirectory, cell: int) -> Account:
     """Give the directory of a new cell to an account that no other cell has, also none that is made right now."""
     with open_directory(directory.cells) as cells:
         fcntl.flock(cells, fcntl.LOCK_EX)
-        account = find_free_account(cells)
+        account = find_free_account(directory)
         give_to(cell, account)
     return account
 
@@ -160,7 +229,7 @@ def _making(target: Path) -> Iterator[Path]:
     """Make a directory beside the target, and rename it at the end of the block; remove it if the block fails."""
     if target.exists():
         raise CellError("it exists already")
-    making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=target.parent))
+    making = Path(tempfile.mkdtemp(prefix=MAKING, dir=target.parent))
     try:
         yield making
         making.rename(target)

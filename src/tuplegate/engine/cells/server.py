@@ -11,28 +11,28 @@ one, leads workers to a server of the cell's own that does not answer.
 import os
 import signal
 import stat
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from tuplegate.engine.bundled.binaries import Binaries
+from tuplegate.engine.bundled.binaries import Binaries, run_program
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME, Account
 from tuplegate.engine.bundled.sandbox.process import StartOptions, start
 from tuplegate.engine.bundled.sandbox.walls import Sandbox
-from tuplegate.engine.bundled.server import BundledSettings, make_server_settings
 from tuplegate.engine.cells.layout import (
     DATA,
     LOG,
     RUN,
     CellError,
     find_account,
+    find_service,
     lock_server,
     make_file,
     open_directory,
     read_file,
 )
+from tuplegate.engine.cells.settings import MAPPED_BESIDES_MB, CellSettings, make_cell_settings
 
 LOG_BYTES_MAX = 2**20
 LOG_TAIL_BYTES = 2000
@@ -73,42 +73,32 @@ class ServerReport:
     log_tail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CellSettings:
-    """The operator's choices for the servers of all cells."""
+def bound_mapped_memory(settings: CellSettings, programs: Binaries, template: Path) -> CellSettings:
+    """Return the settings with a bound on what a process may map: what all of a cell share, its own memory, and as much
+    again for parallel queries, whose workers share memory that is no process's own.
 
-    max_connections: int = 20
-    max_prepared_transactions: int = 100
-    process_memory_mb: int = 512
-    mapped_mb: int | None = None
-    file_mb: int | None = None
-    temp_mb: int = 2048
-    own_namespaces: bool = True
-    extensions: Path | None = None
-    extra: Mapping[str, str] = field(default_factory=dict)
+    The programs are asked what all share, in a cell without a server. Raises BundledEngineError and OSError.
+    """
+    with open_directory(template) as cell:
+        account = find_account(cell)
+        _clear_stale_files(cell)
+    question = [*_make_command(template, programs, settings), "-C", "shared_memory_size"]
+    said = run_program(question, template, account, _make_sandbox(template, programs, settings))
+    shared_mb = int(said.split()[-1])
+    return replace(settings, mapped_mb=shared_mb + 2 * settings.process_memory_mb + MAPPED_BESIDES_MB)
 
 
-def make_cell_settings(settings: CellSettings, major: int) -> dict[str, str]:
-    """Return the settings of a cell's server, for its command line, where its superuser cannot override them."""
-    bundled = BundledSettings(
-        Path(),
-        max_connections=settings.max_connections,
-        shared_buffers_mb=16,
-        process_memory_mb=settings.process_memory_mb,
-        temp_mb=settings.temp_mb,
-    )
-    small = {
-        "dynamic_shared_memory_type": "mmap",  # other types share a directory, or numbers, with other cells
-        "huge_pages": "off",
-        "max_prepared_transactions": str(settings.max_prepared_transactions),
-        # These tables are sized for many databases in the bundled server; a cell has one.
-        "max_locks_per_transaction": "64",
-        "max_pred_locks_per_transaction": "64",
-    }
-    values = make_server_settings(bundled, major, settings.extensions) | small
-    if reserved := sorted(values.keys() & settings.extra.keys()):
-        raise CellError(f"the service sets {', '.join(reserved)} of cells itself: remove it from their settings")
-    return values | dict(settings.extra)
+def _make_command(cell: Path, programs: Binaries, settings: CellSettings) -> list[str]:
+    command = [str(programs.path / "postgres"), "-D", str(cell / DATA), "-k", str(cell / RUN), "-p", "5432"]
+    for name, value in make_cell_settings(settings, programs.major).items():
+        command += ["-c", f"{name}={value}"]
+    return command
+
+
+def _make_sandbox(cell: Path, programs: Binaries, settings: CellSettings) -> Sandbox:
+    extensions = () if settings.extensions is None else (settings.extensions,)
+    readable = (*programs.readable, *extensions)
+    return Sandbox((cell / DATA,), (cell / RUN,), (programs.path,), readable, hidden=(find_service(cell),))
 
 
 class CellServer:
@@ -131,8 +121,8 @@ class CellServer:
         return self._pid
 
     @property
-    def socket_directory(self) -> Path:
-        return self._cell / RUN
+    def cell(self) -> Path:
+        return self._cell
 
     def start(self, now: float) -> ServerState:
         """Start the server and return STARTING, or return HELD; then the caller tries again at its next look.
@@ -170,7 +160,7 @@ class CellServer:
             self._forget()
             return report
         self._bound_log()
-        if self._state is ServerState.STARTING and self._is_ready():
+        if self._state is ServerState.STARTING and is_ready(self._cell):
             self._state = ServerState.READY
         elif self._state is not ServerState.READY and now >= self._step_ends_at:
             self.stop(now)
@@ -198,26 +188,22 @@ class CellServer:
             os.kill(self._pid, signal.SIGKILL)
 
     def _spawn(self, cell: int, account: Account, lock: int) -> None:
-        data, run = self._cell / DATA, self._cell / RUN
         self._log = make_file(LOG, os.O_RDWR | os.O_APPEND, cell, account)
         self._bound_log()
-        command = [str(self._programs.path / "postgres"), "-D", str(data), "-k", str(run), "-p", "5432"]
-        for name, value in make_cell_settings(self._settings, self._programs.major).items():
-            command += ["-c", f"{name}={value}"]
-        extensions = () if self._settings.extensions is None else (self._settings.extensions,)
-        readable = (*self._programs.readable, *extensions)
-        sandbox = Sandbox((data,), (run,), (self._programs.path,), readable)
+        groups = self._settings.groups
         options = StartOptions(
             account,
-            data,
+            self._cell / DATA,
             self._log,
             (lock,),
             process_bytes_max=_to_bytes(self._settings.process_memory_mb),
             mapped_bytes_max=_to_bytes(self._settings.mapped_mb),
-            file_bytes_max=_to_bytes(self._settings.file_mb),
             own_namespaces=self._settings.own_namespaces,
+            group=None if groups is None else groups.make(self._cell.name, self._settings.group_bounds),
+            oom_score=self._settings.oom_score,
         )
-        self._pid = start(command, sandbox, options)
+        command = _make_command(self._cell, self._programs, self._settings)
+        self._pid = start(command, _make_sandbox(self._cell, self._programs, self._settings), options)
 
     def _note_held(self, account: Account, now: float) -> ServerState:
         if self._held_since is None:
@@ -233,22 +219,10 @@ class CellServer:
     def _forget(self) -> None:
         if self._log >= 0:
             os.close(self._log)
+        if self._settings.groups is not None:
+            self._settings.groups.remove(self._cell.name)
         self._pid, self._log, self._state = 0, -1, ServerState.DOWN
         self._held_since = None
-
-    def _is_ready(self) -> bool:
-        """Return whether the server says that it takes connections, by its pid file and its socket.
-
-        A connection would say it more surely, but a hostile cell can accept one and never answer, and the supervisor
-        has one thread for all cells. A cell that lies here keeps nobody waiting but its own users.
-        """
-        with suppress(OSError, CellError), open_directory(self._cell) as cell:
-            with open_directory(DATA, cell) as data:
-                lines = read_file(_PID_FILE, data, _PID_FILE_BYTES_MAX).split(b"\n")
-            with open_directory(RUN, cell) as run:
-                socket = os.stat(SOCKET_NAME, dir_fd=run, follow_symlinks=False)
-            return len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == _READY and stat.S_ISSOCK(socket.st_mode)
-        return False
 
     def _bound_log(self) -> None:
         """Empty the log beyond its bound. The server appends, so it goes on at the new end and leaves no hole."""
@@ -259,6 +233,21 @@ class CellServer:
         size = os.fstat(self._log).st_size
         tail = os.pread(self._log, LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
         return tail.decode("utf-8", "replace").strip()
+
+
+def is_ready(path: Path) -> bool:
+    """Return whether the server of a cell says that it takes connections, by its pid file and its socket.
+
+    A connection would say it more surely, but a hostile cell can accept one and never answer, and the supervisor
+    has one thread for all cells. A cell that lies here keeps nobody waiting but its own users.
+    """
+    with suppress(OSError, CellError), open_directory(path) as cell:
+        with open_directory(DATA, cell) as data:
+            lines = read_file(_PID_FILE, data, _PID_FILE_BYTES_MAX).split(b"\n")
+        with open_directory(RUN, cell) as run:
+            socket = os.stat(SOCKET_NAME, dir_fd=run, follow_symlinks=False)
+        return len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == _READY and stat.S_ISSOCK(socket.st_mode)
+    return False
 
 
 def _clear_stale_files(cell: int) -> None:

@@ -18,10 +18,11 @@ from tuplegate.engine.cockroach.own.locks import Locks
 from tuplegate.engine.cockroach.own.probes import find_functions, find_version
 from tuplegate.engine.cockroach.own.settings import EngineSettings
 from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools, tick
-from tuplegate.engine.cockroach.query.attempts import Attempts
 from tuplegate.engine.cockroach.query.execute import Execution
-from tuplegate.engine.cockroach.query.sessions import SessionRun, open_session
-from tuplegate.engine.cockroach.query.stream import Stream, StreamRun, open_stream
+from tuplegate.engine.cockroach.query.session import SessionRun
+from tuplegate.engine.cockroach.query.sessions import open_session
+from tuplegate.engine.cockroach.query.stream import Stream, open_stream
+from tuplegate.engine.cockroach.query.stream_run import StreamRun
 from tuplegate.engine.cockroach.snapshots import POSITION, SnapshotReads
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
 from tuplegate.engine.cockroach.tenancy.inspect import find_tables
@@ -32,6 +33,8 @@ from tuplegate.engine.cockroach.transaction.open_transaction import OpenTransact
 from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
 from tuplegate.engine.libpq.measures import Measures, collect_counts
 from tuplegate.engine.libpq.types import FIRST_USER_OID, read_types
+from tuplegate.engine.run.attempts import Attempts, OpenGate
+from tuplegate.engine.run.run import Running, end_late
 from tuplegate.keeping import Work, keep, within
 from tuplegate.metrics.cells import observe
 
@@ -78,8 +81,8 @@ class CockroachEngine:
         self._locks = Locks(session)
         self._ledger = Ledger(connector, self._locks, settings.secret)
         self._sizes = SizeWatch(databases.sizes, self._pools.state_of)
-        self._attempts = Attempts(settings.attempts_max)
-        self._open: set[OpenTransaction] = set()
+        self._running = Running()
+        self._attempts = Attempts(self._running, OpenGate(), settings.attempts_max)
         self._held_max = max(1, settings.connections_max // 2)
         self._queries = Measures("query")
         self._transactions = Measures("transaction")
@@ -90,6 +93,7 @@ class CockroachEngine:
         """Begin everything that goes on beside requests; `stack` ends it."""
         watches: dict[str, Work] = {
             "pools": partial(tick, self._pools, _TICK_S),
+            "deadlines": partial(end_late, self._running),
             "nodes": self._connector.watch_nodes,
             "locks": self._locks.renew,
             "sizes": self._sizes.watch,
@@ -124,11 +128,9 @@ class CockroachEngine:
         return POSITION
 
     async def query(self, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> port.Result:
-        deadline = self._time() + bounds.timeout_ms / 1000
-        run = Execution(self._pools.find_pool(target), target, statement, bounds, deadline)
-        result, attempts = await self._attempts.carry_out(run, self._queries)
-        result.attempts = attempts
-        return result
+        now = self._time()
+        run = Execution(self._pools.find_pool(target), target, statement, bounds, now + bounds.timeout_ms / 1000)
+        return await self._attempts.carry_out(run, self._queries, now)
 
     async def transaction(
         self,
@@ -139,30 +141,19 @@ class CockroachEngine:
         read_only: bool = False,
         promise: port.Promise | None = None,
     ) -> port.TransactionResult:
-        deadline = self._time() + bounds.timeout_ms / 1000
-        pool = self._pools.find_pool(target)
+        now, pool = self._time(), self._pools.find_pool(target)
+        deadline = now + bounds.timeout_ms / 1000
         run = TransactionRun(
             pool, target, statements, bounds, deadline, self._ledger, read_only=read_only, promise=promise
         )
-        done, attempts = await self._attempts.carry_out(run, self._transactions)
-        done.attempts = attempts
-        return done
+        return await self._attempts.carry_out(run, self._transactions, now)
 
     async def begin(self, target: port.Target, id: str, timeout_ms: int, *, read_only: bool) -> port.OpenTransaction:
-        pool = self._pools.find_pool(target)
-        if len(self._open) >= self._held_max:
-            raise port.EngineBusy(f"{len(self._open)} transactions are open in this worker already")
-        transaction = OpenTransaction(pool, target, self._ledger, id, self._let_go_of, read_only=read_only)
-        transaction.begin(pool.take() or await pool.wait(self._time() + timeout_ms / 1000))
-        pool.held += 1
-        self._open.add(transaction)
-        self._attempts.running.add(transaction)
-        return transaction
-
-    def _let_go_of(self, transaction: OpenTransaction) -> None:
-        transaction.pool.held -= 1
-        self._open.discard(transaction)
-        self._attempts.running.discard(transaction)
+        pool, held = self._pools.find_pool(target), sum(pool.held for pool in self._pools.all())
+        if held >= self._held_max:
+            raise port.EngineBusy(f"{held} transactions are open in this worker already")
+        member = await self._attempts.take(pool, self._time() + timeout_ms / 1000)
+        return OpenTransaction(pool, target, member, self._ledger, self._running, id, read_only=read_only)
 
     async def begin_id(self, database: str, id: str) -> bool:
         return await self._ledger.begin_id(database, id)
@@ -177,8 +168,7 @@ class CockroachEngine:
         return await self._ledger.find_kept(database, route, key)
 
     def pause(self, databases: frozenset[str]) -> None:
-        for transaction in [one for one in self._open if one.target.database in databases]:
-            transaction.abort(port.EndReason.LOST)
+        self._running.abort_open(databases)
         self._pools.pause(databases)
 
     def let_go(self, database: str) -> None:
@@ -203,16 +193,16 @@ class CockroachEngine:
     async def stream(
         self, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
-        pool, running = self._pools.find_pool(target), self._attempts.running
+        pool, running = self._pools.find_pool(target), self._running
         run = StreamRun(pool, target, statement, bounds)
-        run.begin(pool.take() or await pool.wait(self._time() + bounds.timeout_ms / 1000))
-        running.add(run)
+        run.begin(await self._attempts.take(pool, self._time() + bounds.timeout_ms / 1000))
+        running.enter(run)
         self._streams.attempts += 1
         try:
             async with open_stream(run) as stream:
                 yield stream
         finally:
-            running.discard(run)
+            running.runs.discard(run)
             observe(self._streams.seconds, run.elapsed_us * 1000)
 
     async def health(self) -> port.EngineHealth:
@@ -239,13 +229,13 @@ class CockroachEngine:
     @asynccontextmanager
     async def _open_session(self, target: port.Target, bounds: port.Bounds) -> AsyncIterator[SessionRun]:
         """Open a session that can be stopped."""
-        deadline, running = self._time() + bounds.timeout_ms / 1000, self._attempts.running
+        deadline, running = self._time() + bounds.timeout_ms / 1000, self._running
         async with open_session(self._pools.find_pool(target), target, bounds, deadline) as session:
-            running.add(session)
+            running.enter(session)
             try:
                 yield session
             finally:
-                running.discard(session)
+                running.runs.discard(session)
 
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
@@ -278,4 +268,4 @@ class CockroachEngine:
         return collect_counts(kinds, {}, self._pools.all(), self._settings.connections_max)
 
     def stop_running(self) -> None:
-        self._attempts.stop()
+        self._running.stop()

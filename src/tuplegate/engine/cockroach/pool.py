@@ -20,13 +20,13 @@ from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.definitions import Definitions
 from tuplegate.engine.libpq.failures import find_error
-from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.pool import DISCARD, DISCARD_SEQUENCES, ConnectionPool, Member
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.libpq.turns import Turns
 from tuplegate.engine.port import EngineUnavailable, Target
+from tuplegate.engine.sql.facts import Leftovers
 
 _log: Final = structlog.get_logger()
 
@@ -100,6 +100,13 @@ class Pool(ConnectionPool):
         self._conninfo = conninfo
         self._connect_timeout_s = server.connect_timeout_s
         self._nodes = server.nodes
+
+    @property
+    def turns(self) -> Turns:
+        return self.state.turns
+
+    def refresh(self) -> None:
+        self.state.refresh()
 
     async def _connect(self) -> Member:
         return await self._nodes.open(Member, self._conninfo, self._connect_timeout_s)

@@ -115,6 +115,11 @@ class Segment:
         """Return whether libpq is gathering several rows before it hands any over."""
         return self.ended < len(self.commands) and self.commands[self.ended].together > 1
 
+    @property
+    def is_single(self) -> bool:
+        """Return whether libpq hands over each row by itself."""
+        return self.ended < len(self.commands) and self.commands[self.ended].together == 1
+
     def take(self, chunk: PGresult) -> None:
         """Take a chunk of rows. A failure of whoever takes them is theirs, not the connection's."""
         if self.on_rows is None or self.failure is not None:

@@ -1,6 +1,7 @@
 """Connects through libpq, and cancels on a connection of its own, without blocking the event loop."""
 
 import asyncio
+import time
 from typing import Final
 
 from psycopg import OperationalError, pq
@@ -16,19 +17,27 @@ _CUT_OFF: Final = ("server closed the connection", "could not receive data", "co
 """Words of libpq's own for a connection that has ended. A server that refuses a login says why."""
 
 
+_LOGIN_S: Final = 0.5
+"""Processor time of a login: a hostile server sends messages without an end."""
+
+
 async def finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
     step = _WRITING  # a connection that is not there yet would be waited for within the first look at it
-    while True:
+    left_s = _LOGIN_S
+    while left_s > 0:
         if pgconn.status == _BAD:
             raise ConnectionLost(join_lines(pgconn.get_error_message()))
         await _wait_ready(loop, pgconn.socket, reading=step == _READING)
+        began = time.thread_time()
         step = pgconn.connect_poll()
+        left_s -= time.thread_time() - began
         if step == pq.PollingStatus.OK:
             return
         if step == pq.PollingStatus.FAILED:
             said = join_lines(pgconn.get_error_message())
             is_refused = pgconn.used_password and not any(words in said for words in _CUT_OFF)
             raise LoginRefused(said) if is_refused else ConnectionLost(said)
+    raise ConnectionLost("the engine's login takes too long to read")
 
 
 async def cancel(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:

@@ -15,6 +15,7 @@ import fcntl
 import select
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
@@ -24,9 +25,10 @@ from psycopg.pq.abc import PGconn, PGresult
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, Meter, OnRows, RowsTooWide, Segment
 from tuplegate.engine.libpq.connecting import cancel, finish_connecting, join_lines
-from tuplegate.engine.libpq.failures import is_last_word, to_notice
+from tuplegate.engine.libpq.failures import TOGETHER_MAX, TOO_WIDE, count_texts, is_last_word, to_notice
 from tuplegate.engine.libpq.stocks import LITTLE, Stock
-from tuplegate.engine.port import Notice, StatementFailed
+from tuplegate.engine.port import Notice
+from tuplegate.resident import resident_bytes
 
 # As plain numbers: comparing with a member of an enumeration takes three times as long.
 _SYNC: Final = int(pq.ExecStatus.PIPELINE_SYNC)
@@ -44,19 +46,20 @@ CHUNK_ROWS: Final = 100
 """Rows that libpq gathers before it hands them over: about what the server sends at once. They are encoded while the
 server makes the next ones, and a result that nobody keeps takes no memory."""
 
-TOGETHER_MAX: Final = 64 * 2**20
-"""Bytes of rows that libpq may gather before it hands them over, where they are more than one."""
-TOO_WIDE: Final = f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"
-STREAM_IT: Final = "Ask for fewer rows at a time (LIMIT), for parts of their values, or stream them."
-STREAM_APART: Final = (
-    "Ask for parts of their values, or for rows that are much wider than those before them in a stream of their own."
-)
 _SWOLLEN: Final = 8 * 2**20
 """libpq keeps the room that a message took once: a connection that had such a one is not used again."""
 _READ_MIN: Final = 8 * 2**10
 """Bytes that libpq reads at once, if they are there."""
 _READS_FREE: Final = 4
-"""Reads without a result after which what comes is counted. They take a socket's buffer each at most."""
+"""Reads without a result after which what comes is counted."""
+HELD_MAX: Final = 512 * 2**20
+"""Bytes that may come without a result: those of a single row."""
+_IN_VAIN_S: Final = 1.0
+_READ_S: Final = 0.2
+"""Processor time of reads that bring no result: of all of them, and of one."""
+_BEYOND: Final = 2
+"""Answers that a segment may have beside one for each command: one is an error of the commit."""
+NONSENSE: Final = "the engine's answer is not one to what was asked"
 
 
 _OPEN: dict[int, "Connection"] = {}
@@ -95,8 +98,9 @@ class Connection:
         self._lacks_room = False
         self._drains = False
         self._reads_in_vain = 0
-        self._gathered = 0
-        """Bytes that libpq holds of a result, as far as they were counted."""
+        self._in_vain_s = 0.0
+        self._gathered = self._grown = 0
+        """Bytes that libpq holds of a result, as far as they were counted, and by how much it made the process grow."""
         self.is_heavy = False
         """It holds much, or has held it: it is to be looked at before it is used again."""
         self.is_swollen = False
@@ -149,7 +153,8 @@ class Connection:
         if self.closed:
             raise ConnectionLost("the connection is closed")
         if self._gathered and not self._segments:
-            self._gathered = 0
+            self._gathered = self._grown = 0
+            self._in_vain_s = 0.0
         self._last_notices = []
         begun = 0
         for command in commands:
@@ -239,7 +244,7 @@ class Connection:
 
     def let_go(self) -> None:
         """Let go of what came: only those who have it hold it now."""
-        self.collected = self._gathered = 0
+        self.collected = self._gathered = self._grown = 0
         self.is_heavy = self.is_swollen
         self._drains = False
         if self.stock is not None:
@@ -281,6 +286,7 @@ class Connection:
     def _on_notice(self, result: PGresult) -> None:
         if result.error_field(_FUNCTION) == _WAIT_FOR_STANDBY:
             self._is_replicated = False
+        self._note_taken(count_texts(result))
         if not self._segments:
             return
         segment = self._segments[0]
@@ -324,20 +330,21 @@ class Connection:
         try:
             self._reads_in_vain += 1
             if self._reads_in_vain > _READS_FREE:
-                waiting = _bytes_waiting(self._fd)
-                pgconn.consume_input()
-                # What has come meanwhile is counted with the next read, if at all.
-                self._gathered += max(waiting - _bytes_waiting(self._fd), min(waiting, _READ_MIN))
+                self._read_counted()
             else:
                 pgconn.consume_input()
             while segments and not pgconn.is_busy():
                 self._reads_in_vain = 0
+                self._in_vain_s = 0.0
                 result = pgconn.get_result()
                 segment = segments[0]
                 if result is None:
                     segment.ended += 1
                     if segment.ended < len(segment.commands):
                         self._ask_for_chunks(segment)
+                    elif segment.ended > len(segment.commands) + _BEYOND:
+                        self._lose(ConnectionLost(NONSENSE))
+                        return
                     continue
                 status = result.status
                 if status == _SYNC:
@@ -348,7 +355,7 @@ class Connection:
                     if segments:
                         self._ask_for_chunks(segments[0])
                 elif status == _CHUNK:
-                    self._gathered = 0
+                    self._gathered = self._grown = 0
                     segment.take(result)
                     if not self._reading:  # on_rows has had enough
                         return
@@ -356,18 +363,52 @@ class Connection:
                     self._lose(CopyStarted())
                     return
                 else:
+                    if len(segment.results) >= len(segment.commands) + _BEYOND:
+                        self._lose(ConnectionLost(NONSENSE))
+                        return
                     segment.results.append(result)
                     if status == _ERROR and is_last_word(result):
                         self._lose(ConnectionLost("the engine ended the connection"))
                         return
-            # The driver keeps notifications until somebody takes them. Nobody wants them, and they can be many.
-            while pgconn.notifies() is not None:
-                pass
+            self._drop_notifications()
         except Exception as exc:  # noqa: BLE001 - every failure of the driver here ends the connection
             self._lose(exc)
             return
         if pgconn.status == _BAD:
             self._lose(ConnectionLost("the engine closed the connection"))
+
+    def _drop_notifications(self) -> None:
+        """Take what the driver keeps until somebody takes it. Nobody wants it, and it can be much."""
+        while (notification := self.pgconn.notifies()) is not None:
+            self._note_taken(len(notification.extra))
+
+    def _note_taken(self, size: int) -> None:
+        """Note that libpq holds so much less of what has come, and that it was worth reading."""
+        self._in_vain_s = 0.0
+        self._gathered = max(0, self._gathered - size)
+        self._grown = max(0, self._grown - size)
+
+    def _read_counted(self) -> None:
+        """Read from a server that has sent much without a result, and count what that takes: a server that is hostile
+        sends messages without an end of which nothing comes, or whose time grows with their number."""
+        began = time.thread_time()
+        waiting = _bytes_waiting(self._fd)
+        self.pgconn.consume_input()
+        # Of what has come meanwhile nobody knows how much was read, but the rows in it are copied to new memory.
+        self._gathered += max(waiting - _bytes_waiting(self._fd), min(waiting, _READ_MIN))
+        size_before = resident_bytes()
+        is_busy = self.pgconn.is_busy()
+        self._grown += max(0, resident_bytes() - size_before)
+        self._gathered = max(self._gathered, self._grown)
+        if not is_busy and self._segments:
+            return
+        self._drop_notifications()
+        took_s = time.thread_time() - began
+        self._in_vain_s += took_s
+        if took_s > _READ_S or self._in_vain_s > _IN_VAIN_S:
+            raise ConnectionLost(NONSENSE)
+        if self._gathered > (HELD_MAX if self._segments and self._segments[0].is_single else TOGETHER_MAX):
+            raise RowsTooWide(TOO_WIDE)
 
     def _weigh(self) -> None:
         """Weigh what is held, after a read that leaves much in memory."""
@@ -422,13 +463,6 @@ def _count_bytes(segments: Iterable[Segment]) -> int:
         for segment in segments
         for command in segment.commands
     )
-
-
-def explain_width(hint: str = STREAM_IT, exec_us: int = 0) -> StatementFailed:
-    """Say that rows were too wide; the connection that they came over is closed, and nothing was committed."""
-    failure = StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
-    failure.exec_us = exec_us
-    return failure
 
 
 def _fail(reply: DirectFuture[list[PGresult]], failure: Exception) -> None:

@@ -13,9 +13,6 @@ _Field: Final = pq.DiagnosticField
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
 _EMPTY: Final = int(pq.ExecStatus.EMPTY_QUERY)
 
-_NOT_READY: Final = 'SQL function "ready_to_commit"'
-"""How the context begins where a commit was not let through (`commit_room`)."""
-
 _RAISED: Final = "pl_exec.c"
 """Where errors come from that code of a tenant's raises."""
 
@@ -31,6 +28,15 @@ that they use are used for other things too."""
 
 _TEXT_MAX: Final = 4096
 """Bytes of a message, detail, hint or context: a tenant's code can make them as long as it likes."""
+_LONG: Final = (_Field.MESSAGE_PRIMARY, _Field.MESSAGE_DETAIL, _Field.MESSAGE_HINT, _Field.CONTEXT)
+
+TOGETHER_MAX: Final = 64 * 2**20
+"""Bytes of rows that libpq may gather before it hands them over, where they are more than one."""
+TOO_WIDE: Final = f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"
+STREAM_IT: Final = "Ask for fewer rows at a time (LIMIT), for parts of their values, or stream them."
+STREAM_APART: Final = (
+    "Ask for parts of their values, or for rows that are much wider than those before them in a stream of their own."
+)
 
 
 def read_field(result: PGresult, name: pq.DiagnosticField) -> str | None:
@@ -61,12 +67,6 @@ def to_failure(result: PGresult) -> port.EngineFailure:
     context = read_field(result, _Field.CONTEXT)
     if sqlstate in _UNAVAILABLE:
         return port.EngineUnavailable(message)
-    if context is not None and context.startswith(_NOT_READY):
-        return port.StatementFailed(
-            "the transaction takes too much memory to be committed; nothing was applied",
-            sqlstate="53200",
-            hint="Change fewer tables or listen to fewer channels in one transaction, and keep less in the session.",
-        )
     if sqlstate == "53100" and read_field(result, _Field.SOURCE_FILE) != _RAISED:
         return port.StatementFailed(
             "the disk of the engine is full; nothing was applied",
@@ -159,3 +159,15 @@ def to_notice(result: PGresult) -> port.Notice:
         detail=read_field(result, _Field.MESSAGE_DETAIL),
         hint=read_field(result, _Field.MESSAGE_HINT),
     )
+
+
+def count_texts(result: PGresult) -> int:
+    """Return the bytes of a notice that can be many. libpq holds none of them any more when it has handed it over."""
+    return sum(len(result.error_field(field) or b"") for field in _LONG)
+
+
+def explain_width(hint: str = STREAM_IT, exec_us: int = 0) -> port.StatementFailed:
+    """Say that rows were too wide; the connection that they came over is closed, and nothing was committed."""
+    failure = port.StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
+    failure.exec_us = exec_us
+    return failure

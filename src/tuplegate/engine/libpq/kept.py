@@ -5,14 +5,13 @@ again nor, where one plan fits all parameters, plans it. What is prepared goes w
 connection, and before anything runs there that could see it: see `pool`.
 """
 
-import re
 from itertools import count
 from typing import Final
 
-from tuplegate.engine.libpq.leftovers import Reading
 from tuplegate.engine.libpq.plans import Verdict
 from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.port import Shape
+from tuplegate.engine.sql.facts import Facts
 
 _OFTEN: Final = 3
 _TEXTS_MAX: Final = 1000
@@ -28,22 +27,6 @@ Key = tuple[str, tuple[int, ...]]
 
 _numbers: Final = count(1)
 
-# In a text without blanks and quotes, so that a literal in several pieces, or with quotes inside, is whole.
-_MOMENT: Final = re.compile(
-    "now|today|tomorrow|yesterday|timetz|timewithtimezone|reg(?:conf|dict|oper|proc|role|type|name|coll)"
-)
-_BETWEEN: Final = re.compile(r"['\"\s]+")
-_ESCAPED: Final = re.compile(r"\\|\$[^0-9]|--")
-
-
-def is_lasting(sql: str) -> bool:
-    """Return whether preparing the statement once is safe: no literal in it depends on the moment. The engine reads
-    literals when it prepares a statement, and there are some that mean the moment, or what has a name just then. Rather
-    too rarely than too often."""
-    if _ESCAPED.search(sql) is not None:
-        return False
-    return "'" not in sql or _MOMENT.search(_BETWEEN.sub("", sql.lower())) is None
-
 
 class KeptStatement:
     """A statement that is prepared on one connection, and the encoder of its last rows.
@@ -55,8 +38,8 @@ class KeptStatement:
     As long as it is prepared its rows keep their columns: where those would change the engine refuses to run it.
     """
 
-    def __init__(self, reading: Reading, now: float, version: int, verdict: Verdict) -> None:
-        self.reading = reading
+    def __init__(self, facts: Facts, now: float, version: int, verdict: Verdict) -> None:
+        self.facts = facts
         self.version = version
         self.verdict = verdict
         self.runs = verdict.runs

@@ -28,8 +28,6 @@ class Link(asyncio.Protocol):
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._is_behind = False
-        self.full_since: float | None = None
-        """Since when so much waits to be read that no more is taken from the server."""
         self.is_lost = False
 
     @classmethod
@@ -69,7 +67,6 @@ class Link(asyncio.Protocol):
         self._pieces.clear()
         if self._held > _HELD_MAX and not self.is_lost:
             self._transport.resume_reading()
-        self.full_since = None
         self._held = 0
         return data
 
@@ -97,7 +94,6 @@ class Link(asyncio.Protocol):
         before, self._held = self._held, self._held + len(data)
         if before <= _HELD_MAX < self._held:
             self._transport.pause_reading()
-            self.full_since = self._loop.time()
         _wake(self._reader)
 
     def eof_received(self) -> bool:

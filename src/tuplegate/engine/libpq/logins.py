@@ -1,10 +1,10 @@
 """How the service logs in at the engine: as its own roles, and as those of tenants' databases.
 
 A conninfo is libpq's, as keywords; what is appended to one wins over what stood before. The roles' passwords are
-derived from the installation's secret, so they are stored nowhere but as the engine's own SCRAM verifiers. The bundled
-engine, whose socket nobody else can reach, does not ask for them.
+derived from the installation's secret, so they are stored nowhere but as the engine's own SCRAM verifiers.
 """
 
+import base64
 import hashlib
 import hmac
 import re
@@ -19,7 +19,10 @@ from tuplegate.engine.port import Access, BadUrl
 _REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
 _OWN = frozenset({b"target_session_attrs", b"load_balance_hosts"})
 """How libpq would choose among several hosts; the service chooses itself."""
-_LOGIN = frozenset({b"user", b"password", b"passfile"})
+_KEYS = frozenset({b"scram_client_key", b"scram_server_key"})
+_LOGIN = frozenset({b"user", b"password", b"passfile"}) | _KEYS
+_VERSION_WITH_KEYS = 180000
+_SALT_BYTES, _ROUNDS = 16, 4096
 
 _WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_timeout=20000"
 """A connection over a network whose other end is gone without a word is noticed within seconds, not hours."""
@@ -121,7 +124,21 @@ def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> st
 
 def as_role(conninfo: str, secret: bytes, role: str) -> str:
     """Turn a conninfo into that of a role of the same server, with nothing left of the login that it had."""
-    return f"{strip_login(conninfo)} user='{_quote(role)}' password={derive_password(secret, role)} passfile=''"
+    keys = write_keys(secret, role) if _find_value(conninfo, b"scram_client_key") else ""
+    password = derive_password(secret, role)
+    return f"{strip_login(conninfo)} user='{_quote(role)}' password={password} passfile='' {keys}"
+
+
+def write_keys(secret: bytes, role: str) -> str:
+    """Return options to log in by a role's keys instead of its password, where libpq has such options.
+
+    Keys are for a server that may be hostile. It would say how often the password is to be hashed, and libpq would hash
+    it so often, for an hour if need be, while nothing else runs in this process.
+    """
+    if pq.version() < _VERSION_WITH_KEYS:
+        return ""
+    keys = derive_keys(secret, role)
+    return f"scram_client_key='{keys.client}' scram_server_key='{keys.server}'"
 
 
 def strip_login(conninfo: str) -> str:
@@ -150,7 +167,7 @@ def split_for_program(conninfo: str) -> tuple[dict[str, str], str]:
     rest = " ".join(
         f"{option.keyword.decode()}='{_quote((option.val or b'').decode())}'"
         for option in given
-        if not option.envvar and b"password" not in option.keyword
+        if not option.envvar and b"password" not in option.keyword and option.keyword not in _KEYS
     )
     return variables, rest
 
@@ -164,6 +181,25 @@ def database_secret(secret: bytes, database: str) -> bytes:
 
 def derive_password(secret: bytes, role: str) -> str:
     return hmac.digest(secret, f"role/{role}".encode(), hashlib.sha256).hex()
+
+
+class Keys(NamedTuple):
+    """The forms of a role's password, as text: the verifier that a server stores, and the keys of both sides."""
+
+    verifier: str
+    client: str
+    server: str
+
+
+@lru_cache(maxsize=1000)
+def derive_keys(secret: bytes, role: str) -> Keys:
+    """Return the keys of a role. The salt is derived, too, so that they are the same each time."""
+    salt = hmac.digest(secret, f"salt/{role}".encode(), hashlib.sha256)[:_SALT_BYTES]
+    salted = hashlib.pbkdf2_hmac("sha256", derive_password(secret, role).encode(), salt, _ROUNDS)
+    client, server = (hmac.digest(salted, name, hashlib.sha256) for name in (b"Client Key", b"Server Key"))
+    stored = hashlib.sha256(client).digest()
+    texts = [base64.b64encode(key).decode() for key in (salt, stored, server, client)]
+    return Keys(f"SCRAM-SHA-256${_ROUNDS}:{texts[0]}${texts[1]}:{texts[2]}", texts[3], texts[2])
 
 
 def _escape(value: str) -> str:

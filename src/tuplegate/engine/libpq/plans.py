@@ -22,7 +22,7 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.templates import Form
+from tuplegate.engine.sql.templates import Form
 
 ANY_NUMBER: Final = 1 << 60
 CUSTOM_PLANS: Final = 5

@@ -22,7 +22,8 @@ from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.kept import KeptStatement, Key
 from tuplegate.engine.libpq.places import OwnPlaces
 from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.port import EngineBusy, EngineUnavailable
+from tuplegate.engine.libpq.turns import Turns
+from tuplegate.engine.port import CommitsRefused, EngineBusy, EngineUnavailable
 
 DISCARD: Final = Command(b"DISCARD ALL", begins=False)
 DISCARD_SEQUENCES: Final = Command(b"DISCARD SEQUENCES", begins=False)
@@ -79,7 +80,66 @@ class Member(Connection):
             self.discard()
 
 
-class ConnectionPool:
+class EnginePool:
+    """All that an engine's own pool adds."""
+
+    @property
+    def turns(self) -> Turns:
+        """Return the turns of those who want the same rows of its database."""
+        raise NotImplementedError
+
+    def refresh(self) -> None:
+        """Forget what may be otherwise by now. To be called before a statement begins."""
+        raise NotImplementedError
+
+    async def _connect(self) -> Member:
+        """Log in. Raises ConnectionLost."""
+        raise NotImplementedError
+
+    async def _make(self) -> Member:
+        """Log in, and make the connection ready. Raises EngineUnavailable."""
+        raise NotImplementedError
+
+    def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
+        """Take back a connection that must be cleaned."""
+        raise NotImplementedError
+
+    def expire(self, member: Member) -> "asyncio.Task[None]":
+        """Cancel the statement. Its answer, an error as a rule, goes to whoever waits for it. When the task is done the
+        cancel hits nothing more."""
+        raise NotImplementedError
+
+    def abandon(self, member: Member) -> None:
+        """Take a connection whose statement may still be running: cancel that, then close the connection."""
+        raise NotImplementedError
+
+    def leave(self, member: Member) -> None:
+        """Take a connection whose commit goes on for too long. A commit is never cancelled."""
+        raise NotImplementedError
+
+    def _see_cut_off(self, member: Member) -> None:
+        """Note that a connection was lost before everything was answered."""
+        raise NotImplementedError
+
+    @property
+    def refuses(self) -> str | None:
+        """Return why nothing can be committed just now."""
+        return None
+
+    def check(self) -> None:
+        """Raise EngineBusy while the database may begin nothing new."""
+
+    def check_commits(self) -> None:
+        """Raise CommitsRefused while nothing can be committed."""
+        if self.refuses is not None:
+            raise CommitsRefused(self.refuses)
+
+    def retire(self, member: Member) -> None:
+        """Take a connection whose statement has ended, and that nothing else is to run on."""
+        member.close("the engine failed in it")
+
+
+class ConnectionPool(EnginePool):
     """See the module's text."""
 
     def __init__(self, database: str, size_max: int, queue_max: int, places: OwnPlaces, stocks: Stocks) -> None:
@@ -102,23 +162,12 @@ class ConnectionPool:
         self.given_away = 0
         """Connections that clients speak over themselves; they are beside the pool."""
 
-    # -- what an engine's own pool adds --------------------------------------------------------------------------
+    def hold(self) -> None:
+        """Note that an open transaction keeps one of the connections."""
+        self.held += 1
 
-    async def _connect(self) -> Member:
-        """Log in. Raises ConnectionLost."""
-        raise NotImplementedError
-
-    async def _make(self) -> Member:
-        """Log in, and make the connection ready. Raises EngineUnavailable."""
-        raise NotImplementedError
-
-    def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
-        """Take back a connection that must be cleaned."""
-        raise NotImplementedError
-
-    def _see_cut_off(self, member: Member) -> None:
-        """Note that a connection was lost before everything was answered."""
-        raise NotImplementedError
+    def end_holding(self) -> None:
+        self.held -= 1
 
     @property
     def owner(self) -> str:
@@ -333,6 +382,7 @@ class ConnectionPool:
 
     async def close(self) -> None:
         self._closed = True
+        self.turn_away("the connections to the database are closed")
         for member in list(self._members):
             member.close("the service is stopping")
         for task in list(self._tasks):

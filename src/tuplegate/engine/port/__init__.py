@@ -15,6 +15,7 @@ from tuplegate.engine.port.databases import AllDatabases as AllDatabases
 from tuplegate.engine.port.databases import Databases as Databases
 from tuplegate.engine.port.databases import EngineDatabases as EngineDatabases
 from tuplegate.engine.port.databases import Following as Following
+from tuplegate.engine.port.databases import ServerDatabases as ServerDatabases
 from tuplegate.engine.port.engine import Engine as Engine
 from tuplegate.engine.port.engine import EngineSession as EngineSession
 from tuplegate.engine.port.engine import Lock as Lock

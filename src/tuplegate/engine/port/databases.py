@@ -22,12 +22,6 @@ class Databases(Protocol):
     async def copy(self, source: str, name: str) -> None:
         """Make a copy of a database. Raises EngineBusy where the source stays in use for too long."""
 
-    async def silence(self, name: str) -> None:
-        """End every statement of the tenant's and let none begin: from now on nothing is committed there."""
-
-    async def open(self, name: str) -> None:
-        """Let the tenant in again."""
-
     async def keep_outcomes(self, source: str, name: str) -> None:
         """Copy what is known of the transactions of one database to another."""
 
@@ -37,7 +31,20 @@ class Databases(Protocol):
         """Remove the roles of dropped databases that could not be removed with them."""
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the bytes on disk of those databases that can be measured."""
+        """Return the bytes on disk of those databases that can be measured. No database is waked for that."""
+
+    async def find_awake(self, names: Sequence[str]) -> set[str]:
+        """Return the databases whose server takes connections now. The others wake with the next request."""
+
+
+class DoorKeeping(Protocol):
+    """Steps inside of one database."""
+
+    async def silence(self, name: str) -> None:
+        """End every statement of the tenant's and let none begin: from now on nothing is committed there."""
+
+    async def open(self, name: str) -> None:
+        """Let the tenant in again."""
 
     async def stop_following(self, name: str, *, dumped: bool) -> None:
         """Remove what `follow` and `take_over` made for a database that is in place, as a source or as a copy.
@@ -55,21 +62,28 @@ class Databases(Protocol):
         """Let the engine learn what is in a database that was filled all at once."""
 
 
-class EngineDatabases(Databases, Protocol):
-    """The databases of one engine."""
+class ServerDatabases(DoorKeeping, Protocol):
+    """The databases of one server, which is awake."""
 
-    async def take_over(self, other: "EngineDatabases", source: str, name: str) -> None:
+    async def take_over(self, other: "ServerDatabases", source: str, name: str) -> None:
         """Bring everything in `source`, a silent database of `other`, into `name`, which is new and empty.
 
         This includes the records of its transactions. Raises NotSupported where this engine cannot hold the same, and
         MoveFailed where not everything was brought over.
         """
 
-    def follow(self, other: "EngineDatabases", source: str, name: str) -> AbstractAsyncContextManager["Following"]:
+    def follow(self, other: "ServerDatabases", source: str, name: str) -> AbstractAsyncContextManager["Following"]:
         """Bring over a source that is in use. The block is entered when everything of one moment is here.
 
         Raises NotSupported where that cannot be done with the source, and MoveFailed.
         """
+
+
+class EngineDatabases(Databases, Protocol):
+    """The databases of one engine, which may have a server for each."""
+
+    def reach(self, name: str) -> AbstractAsyncContextManager[ServerDatabases]:
+        """Give the server of a database, which is awake until the block is left."""
 
     async def forget_source(self, source: str) -> None:
         """Remove what `take_over` made here for the time that it takes."""
@@ -77,7 +91,7 @@ class EngineDatabases(Databases, Protocol):
     async def load(self) -> Load: ...
 
 
-class AllDatabases(Databases, Protocol):
+class AllDatabases(Databases, DoorKeeping, Protocol):
     """The databases of all engines. The engine that a name is on does each step."""
 
     def on(self, engine: str) -> EngineDatabases:

@@ -41,14 +41,15 @@ class EngineHealth:
         return all(state == "ok" for state in self.checks.values())
 
     def list_checks(self, *, in_full: bool) -> dict[str, str]:
-        """Return all checks. Unless told to list them in full, only say which ones fail: of several engines, that one
-        of them does."""
+        """Return all checks. Unless told to list them in full, only say which ones fail: of several engines or
+        databases, that one of them does."""
         listed = self.checks | self.warnings
         if in_full:
             return listed
         short: dict[str, str] = {}
         for name, state in listed.items():
-            public = "engines" if name.startswith("engine ") else name
+            kind, _, which = name.partition(" ")
+            public = f"{kind}s" if which and kind in ("engine", "database") else name
             short[public] = "ok" if state == "ok" and short.get(public, "ok") == "ok" else FAILING
         return short
 

@@ -49,9 +49,6 @@ class WireSession(Protocol):
     def note(self, state: WireState) -> None:
         """Note what the engine does from now on."""
 
-    def note_listening(self, listens: bool) -> None:
-        """Note whether the session may listen to notifications from now on."""
-
     def explain(self, sqlstate: str) -> StatementFailed | None:
         """Return why the service has ended what ran, or the connection; None where it was somebody else."""
 

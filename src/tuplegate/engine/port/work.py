@@ -77,8 +77,6 @@ class Statement:
         self.is_untyped = is_untyped
         self.shape = shape
         self.only_reads = False
-        self.may_write: bool | None = None
-        """Whether it can write, by its text alone; None until an engine has looked. A text can be long."""
 
 
 class Bounds:

@@ -13,6 +13,7 @@ from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, Meter
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.pool import ConnectionPool, Member
 from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.turns import Turns
 from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
@@ -80,18 +81,24 @@ class EndingPool(ConnectionPool):
         self._stubborn = server.stubborn
 
     @property
+    def turns(self) -> Turns:
+        return self.state.turns
+
+    def refresh(self) -> None:
+        self.state.refresh()
+
+    @property
     def _most(self) -> int:
         """Twice as many while commits wait for a standby and hold their connections, so that reads go on."""
         size = self._size_max + self.held
         return 2 * size if self.primary.replication.stands_still else size
 
     def hold(self) -> None:
-        """Note that an open transaction keeps one of the connections."""
-        self.held += 1
+        super().hold()
         self._server.held.add(self.database, 1)
 
     def end_holding(self) -> None:
-        self.held -= 1
+        super().end_holding()
         self._server.held.add(self.database, -1)
 
     def _see_cut_off(self, member: Member) -> None:

@@ -10,13 +10,12 @@ import structlog
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.measures import Measures, collect_counts
+from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.own.probes import Probed, probe_all
 from tuplegate.engine.postgres.own.settings import EngineSettings
-from tuplegate.engine.postgres.own.vacuum_pace import keep_pace
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
-from tuplegate.engine.postgres.query.attempts import Requests
 from tuplegate.engine.postgres.query.session import SessionRun
 from tuplegate.engine.postgres.query.sessions import borrow_session, open_session
 from tuplegate.engine.postgres.query.stream import Stream, open_stream
@@ -27,21 +26,24 @@ from tuplegate.engine.postgres.replication.progress import Progress
 from tuplegate.engine.postgres.replication.replica import Replica
 from tuplegate.engine.postgres.replication.replicas import Replicas
 from tuplegate.engine.postgres.replication.snapshots import SnapshotReads
+from tuplegate.engine.postgres.requests import Requests
+from tuplegate.engine.postgres.safety.disk_watch import CHECKPOINT_EVERY_S
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.headroom import compute_headroom
+from tuplegate.engine.postgres.safety.held_vacuum import AUTOVACUUM_EVERY_S, end_held
 from tuplegate.engine.postgres.safety.lease import Lease
-from tuplegate.engine.postgres.safety.notifications import NotificationWatch
+from tuplegate.engine.postgres.safety.primary_server import Chore, PrimaryServer
 from tuplegate.engine.postgres.safety.role_settings import undo_settings
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
 from tuplegate.engine.postgres.safety.watch import PrimaryWatch
 from tuplegate.engine.postgres.tenancy.dump import Dumps
 from tuplegate.engine.postgres.tenancy.inspect import find_tables, read_durability
-from tuplegate.engine.postgres.tenancy.scratch import Scratch
+from tuplegate.engine.postgres.tenancy.scratch import LOOK_EVERY_S, Scratch
+from tuplegate.engine.postgres.transaction.deciding import Decider
 from tuplegate.engine.postgres.transaction.histories import judge_elsewhere
 from tuplegate.engine.postgres.transaction.ledger import Ledger
 from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
-from tuplegate.engine.postgres.transaction.recovery import Recovery
-from tuplegate.engine.postgres.transaction.two_phase import Decider
+from tuplegate.engine.postgres.transaction.recovery import EVERY_S, Recovery
 from tuplegate.keeping import Work, keep, within
 from tuplegate.metrics.cells import observe
 
@@ -49,6 +51,7 @@ _log = structlog.get_logger()
 
 _EXPIRE_EVERY_S = 3600.0
 _HEALTH_TIMEOUT_S = 2.0
+_SIZES_EVERY_S = 0.5
 _BEGUN_PER_REQUEST = 3
 """What a request can begin beside its own transaction: its inspections, and the question for types."""
 _OWN_TIMEOUT_MS = 10_000
@@ -63,7 +66,26 @@ async def open_postgres(settings: EngineSettings) -> AsyncIterator["PostgresEngi
         if connector.primary.follows:
             stack.callback(keep("primary", connector.primary.watch).cancel)
         session = await stack.enter_async_context(AdminSession(connector, METADATA_DATABASE))
-        engine = PostgresEngine(settings, connector, session, await probe_all(session))
+        watch = PrimaryWatch(settings.idle_close_s, settings.disk)
+        engine = PostgresEngine(settings, connector, session, await probe_all(session), watch)
+        watch.begin()
+        stack.callback(watch.end)
+        settings.tally.versions.take_over(settings.worker)
+        await engine.start(stack)
+        await engine.start_alone(stack)
+        yield engine
+
+
+@asynccontextmanager
+async def open_cell(settings: EngineSettings, probed: Probed, watch: PrimaryWatch) -> AsyncIterator["PostgresEngine"]:
+    """Build the adapter for a server of one database, which costs no task of its own: the watch sees to everything.
+
+    What was probed holds for all such servers. No server of a tenant's is asked what it can do.
+    """
+    connector = AdminConnector(settings.conninfo, settings.connect_timeout_s, primary=settings.primary)
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(AdminSession(connector, METADATA_DATABASE))
+        engine = PostgresEngine(settings, connector, session, probed, watch)
         await engine.start(stack)
         yield engine
 
@@ -73,7 +95,12 @@ class PostgresEngine:
     """The port, filled by a PostgreSQL server that was probed. `open_postgres` makes one and closes it."""
 
     def __init__(
-        self, settings: EngineSettings, connector: AdminConnector, session: AdminSession, probed: Probed
+        self,
+        settings: EngineSettings,
+        connector: AdminConnector,
+        session: AdminSession,
+        probed: Probed,
+        watch: PrimaryWatch,
     ) -> None:
         secret = settings.secret
         self._settings = settings
@@ -98,15 +125,23 @@ class PostgresEngine:
             self._guard,
         )
         recovery.on_commit = self._pools.note_change
-        self._watch = PrimaryWatch(settings, connector, self._pools, self._sizes, self._guard, probed.lock_capacity)
+        self._watch = watch
+        self._primary = PrimaryServer(self._pools, self._sizes, self._guard, session)
         self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
-        self._dumps = Dumps(connector, self._ledger.hold, secret, settings.dump_tools, settings.dumps_max)
-        self._running = self._watch.running
-        self._wires = Wires(self._pools, self._watch.running, self._guard, session.fetch, settings)
+        self._dumps = Dumps(
+            connector,
+            self._ledger.hold,
+            secret,
+            settings.dump_tools,
+            settings.dumps_max,
+            settings.hold_place or self._ledger.hold,
+        )
+        self._running = watch.running
+        self._wires = Wires(self._pools, watch.running, self._guard, session.fetch, settings)
         self._decider = Decider(recovery, self._guard, self._ledger)
         self._requests = Requests(
-            self._pools, self._watch.running, self._decider, settings.attempts_max, settings.connections_max
+            self._pools, watch.running, self._decider, settings.attempts_max, settings.connections_max
         )
         # Every request passes these two: no method stands between.
         self.query = self._requests.query
@@ -126,28 +161,39 @@ class PostgresEngine:
         return Replicas(progress, replicas)
 
     async def start(self, stack: AsyncExitStack) -> None:
-        """Begin everything that goes on beside requests; `stack` ends it, in the opposite order."""
+        """Begin to look after the server; `stack` ends it, in the opposite order."""
+        stack.push_async_callback(self._pools.close)
+        await stack.enter_async_context(self._recovery)
+        primary, disk = self._primary, self._watch.disk
+        primary.chores = [
+            Chore("recovery", EVERY_S, self._recovery.look),
+            Chore("sizes", _SIZES_EVERY_S, partial(primary.measure, self._running)),
+            Chore("scratch", LOOK_EVERY_S, self._scratch.look),
+            Chore("records", _EXPIRE_EVERY_S, self._expire, _EXPIRE_EVERY_S),
+        ]
+        if self._settings.kill is not None:
+            end = partial(end_held, self._session, self._pools.stubborn)
+            primary.chores.append(Chore("autovacuum", AUTOVACUUM_EVERY_S, end, AUTOVACUUM_EVERY_S))
+        if disk is not None and self._settings.worker == 0:
+            checkpoint = partial(disk.checkpoint, primary, self._connector)
+            primary.chores.append(Chore("checkpoints", CHECKPOINT_EVERY_S, checkpoint))
+        self._watch.add(primary)
+        stack.callback(self._watch.remove, primary)
+        stack.callback(self._dumps.stop)
+
+    async def start_alone(self, stack: AsyncExitStack) -> None:
+        """Begin what a server needs that others use, too, or that can be another one tomorrow."""
         settings, tally = self._settings, self._settings.tally
-        tally.versions.take_over(settings.worker)
         if tally.shared:
             allowance = _BEGUN_PER_REQUEST * settings.connections_max * tally.workers
             await stack.enter_async_context(Lease(self._connector, tally, self._guard.slots, allowance))
-        stack.push_async_callback(self._pools.close)
-        await stack.enter_async_context(self._recovery)
-        stack.push_async_callback(self._watch.end)
-        await self._watch.begin()
-        watches: dict[str, Work] = {"records": self._expire, "scratch": self._scratch.watch}
-        queue = NotificationWatch(self._connector, self._session, self._wires.list_open, alone=settings.exclusive)
-        watches["notifications"] = queue.watch
+        watches: dict[str, Work] = {}
         if settings.worker == 0:
             watches["role_settings"] = partial(undo_settings, self._connector)
-            if settings.may_signal:  # nobody else uses the server
-                watches["vacuum_pace"] = partial(keep_pace, self._session)
         if self._replicas is not None:
             stack.push_async_callback(self._replicas.close)
             await self._replicas.look()
             watches["replicas"] = self._replicas.watch
-        stack.callback(self._dumps.stop)
         for name, watch in watches.items():
             stack.callback(keep(name, watch).cancel)
 
@@ -186,7 +232,7 @@ class PostgresEngine:
         return await self._ledger.find_kept(database, route, key)
 
     def pause(self, databases: frozenset[str]) -> None:
-        self._requests.abort_open(databases)
+        self._running.abort_open(databases)
         self._wires.let_go(databases)
         self._pools.pause(databases)
 
@@ -196,6 +242,11 @@ class PostgresEngine:
 
     def bound_size(self, database: str, bytes_max: int | None) -> None:
         self._sizes.bound(database, bytes_max)
+
+    @property
+    def size_bounds(self) -> dict[str, int]:
+        """Return the bounds of databases that have one."""
+        return self._sizes.bounds
 
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(name)
@@ -219,7 +270,7 @@ class PostgresEngine:
         run = StreamRun(pool, target, statement, bounds)
         run.check_start()
         run.begin(await self._requests.take(pool, self._time() + bounds.timeout_ms / 1000))
-        self._running.enter(run, self._time())
+        self._running.enter(run)
         measures = self._streams
         measures.attempts += 1
         try:
@@ -228,8 +279,27 @@ class PostgresEngine:
                     stream.reached = await self.position()
                 yield stream
         finally:
-            del self._running.runs[run]
+            self._running.runs.remove(run)
             observe(measures.seconds, run.elapsed_us * 1000)
+
+    @property
+    def probed(self) -> Probed:
+        """Return what was found out about the server."""
+        return self._probed
+
+    @property
+    def watch(self) -> PrimaryWatch:
+        """Return what looks after it, and can look after other servers, too."""
+        return self._watch
+
+    @property
+    def stocks(self) -> Stocks:
+        return self._pools.stocks
+
+    @property
+    def decides(self) -> bool:
+        """Return whether a transaction is being decided, whoever waits for it."""
+        return bool(self._recovery.seen_through)
 
     def stop_running(self) -> None:
         self._dumps.stop()
@@ -280,11 +350,11 @@ class PostgresEngine:
         """Open a session whose deadline is watched."""
         deadline = self._time() + bounds.timeout_ms / 1000
         async with open(self._pools.find_pool(target), target, bounds, deadline) as session:
-            self._running.enter(session, self._time())
+            self._running.enter(session)
             try:
                 yield session
             finally:
-                del self._running.runs[session]
+                self._running.runs.remove(session)
 
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
@@ -304,9 +374,7 @@ class PostgresEngine:
                 raise port.EngineBusy("the database is being copied or reset; it can be dumped in a moment")
             await asyncio.sleep(_PAUSED_TICK_S)
         settings = {**SESSION_SETTINGS, "work_mem": self._probed.can.work_mem}
-        async with self._dumps.dump(
-            database, organization, settings, self._probed.can.major, self._probed.lock_capacity, timeout_s
-        ) as blocks:
+        async with self._dumps.dump(database, organization, settings, self._probed.can.major, timeout_s) as blocks:
             yield blocks
 
     async def durability(self, target: port.Target) -> port.Durability:
@@ -314,7 +382,7 @@ class PostgresEngine:
             return await read_durability(session)
 
     def serializable_headroom(self) -> port.Headroom:
-        return compute_headroom(self._guard, self._watch.begin_rate, self._time())
+        return compute_headroom(self._guard, self._primary.begin_rate, self._time())
 
     def measure(self) -> port.Measured:
         events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
@@ -335,13 +403,11 @@ class PostgresEngine:
 
     async def _expire(self) -> None:
         """Remove old records of the databases that are in use."""
-        while True:
-            await asyncio.sleep(_EXPIRE_EVERY_S)
-            for database in list(self._pools.states):
-                try:
-                    async with AdminSession(self._connector, database) as session:
-                        await session.run_atomically([(statement, ()) for statement in EXPIRE])
-                        for (table,) in await session.fetch(LOOSE):
-                            await session.fetch(f"VACUUM (FULL) tuplegate.{table}")
-                except port.EngineFailure as failure:
-                    _log.warning("old records were not removed", database=database, reason=str(failure))
+        for database in list(self._pools.states):
+            try:
+                async with AdminSession(self._connector, database) as session:
+                    await session.run_atomically([(statement, ()) for statement in EXPIRE])
+                    for (table,) in await session.fetch(LOOSE):
+                        await session.fetch(f"VACUUM (FULL) tuplegate.{table}")
+            except port.EngineFailure as failure:
+                _log.warning("old records were not removed", database=database, reason=str(failure))

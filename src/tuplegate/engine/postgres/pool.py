@@ -25,13 +25,13 @@ from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, LoginRefused
 from tuplegate.engine.libpq.failures import check, find_error
 from tuplegate.engine.libpq.kept import KEPT_MAX
-from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.pool import DISCARD, DISCARD_SEQUENCES, Member
-from tuplegate.engine.port import CommitsRefused, EngineBusy, EngineUnavailable, OutcomeUnknown
+from tuplegate.engine.port import EngineUnavailable, OutcomeUnknown
 from tuplegate.engine.postgres.ending_pool import EndingPool, Server
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.safety.database_state import CODE, DatabaseState
 from tuplegate.engine.postgres.safety.traces import UNTOLD
+from tuplegate.engine.sql.facts import Leftovers
 
 _log: Final = structlog.get_logger()
 
@@ -87,15 +87,12 @@ class Pool(EndingPool):
 
     def check(self) -> None:
         """Raise EngineBusy while the database may begin nothing new."""
-        if self.state.is_crowded:
-            raise EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
         if self._stubborn.full:
             self._stubborn.check(self.database)
 
-    def check_commits(self) -> None:
-        """Raise CommitsRefused while nothing can be committed."""
-        if self.primary.refuses is not None:
-            raise CommitsRefused(self.primary.refuses)
+    @property
+    def refuses(self) -> str | None:
+        return self.primary.refuses
 
     def must_inspect(self, plain: bool, now: float) -> bool:
         """Return whether the connection must be inspected after this statement, not only discarded."""
@@ -154,10 +151,6 @@ class Pool(EndingPool):
         answer checks this one, too."""
         reset = member.take_reset()
         return None if reset is None else member.send([reset])
-
-    def retire(self, member: Member) -> None:
-        """Take a connection whose statement has ended, and that nothing else is to run on."""
-        member.close("the engine failed in it")
 
     def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
         """Take a connection that may still be inside a transaction, and clean and inspect it. `plain`: the text

@@ -1,17 +1,14 @@
 """The pools of all databases: made when they are asked for, bounded together, gone when nobody uses them."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from math import inf
 from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, Meter
+from tuplegate.engine.libpq.crowd import Crowd
 from tuplegate.engine.libpq.definitions import Definitions
 from tuplegate.engine.libpq.logins import add_settings, as_tenant, database_secret, name_role
-from tuplegate.engine.libpq.places import Places
-from tuplegate.engine.libpq.pool import close_longest_idle
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.engine.postgres.ending_pool import HeldCounts, Server
@@ -27,7 +24,6 @@ from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Login, Pool
 from tuplegate.engine.postgres.replication.positions import ask_after_commit
 from tuplegate.engine.postgres.replication.verified import Expected
-from tuplegate.engine.postgres.safety.commit_room import ready_to_commit
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
 from tuplegate.engine.postgres.safety.stubborn import STUCK_MAX, Stubborn
@@ -106,10 +102,10 @@ class Pools:
         self.stubborn = Stubborn(
             session.fetch,
             partial(terminate, session),
-            may_signal=settings.may_signal,
+            kill=settings.kill,
             stuck_max=1 if settings.is_replica else STUCK_MAX,
         )
-        self._none_before = -inf
+        crowd = self._crowd = settings.crowd or Crowd(settings.connections_max, settings.connections_per_owner_max)
         self._paused: frozenset[str] = frozenset()
         self.can = probed.can
         self._built_in = probed.built_in
@@ -118,7 +114,7 @@ class Pools:
         is_alone = settings.tally.workers == 1 and not settings.tally.shared and not settings.is_replica
         self._server = Server(
             self.primary,
-            Places(settings.connections_max, settings.connections_per_owner_max, self._make_room),
+            crowd.places,
             self.stocks,
             meter,
             self.stubborn,
@@ -134,6 +130,7 @@ class Pools:
         self.writing: dict[str, Pool] = {}
         self.reading: dict[str, Pool] = {}
         self.states: dict[str, DatabaseState] = {}
+        crowd.join(self)
 
     @property
     def held(self) -> HeldCounts:
@@ -186,6 +183,7 @@ class Pools:
     async def close(self) -> None:
         for pool in self.all():
             await pool.close()
+        self._crowd.leave(self)
         await self.stubborn.close()
 
     def _new(self, pools: dict[str, Pool], target: port.Target) -> Pool:
@@ -202,9 +200,8 @@ class Pools:
         )
         state = self.states.get(target.database)
         if state is None:
-            ready = ready_to_commit(self._settings.process_bytes_max)
             definitions = self._find_definitions(target.database)
-            state = self.states[target.database] = DatabaseState(TypeRegistry(self._built_in), ready, definitions)
+            state = self.states[target.database] = DatabaseState(TypeRegistry(self._built_in), definitions)
         pool = pools[target.database] = Pool(self._server, login, state)
         pool.state.full_at = self._sizes.find_full_at(target.database)
         if target.database in self._paused:
@@ -279,13 +276,3 @@ class Pools:
         settings = self._settings
         tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.login)
         return add_settings(tenant, target.database, {**options, **(further or {})}, application)
-
-    def _make_room(self, idle_since: float, owner: str | None) -> None:
-        """Close the longest idle connection, of all or of this owner, if it has been idle since before then."""
-        if owner is not None:
-            close_longest_idle((pool for pool in self.all() if pool.owner == owner), idle_since)
-        elif idle_since >= self._none_before:
-            since = close_longest_idle(self.all(), idle_since)
-            if since >= idle_since:
-                # What falls idle from now on has been so since later: no need to look at all of them again.
-                self._none_before = min(since, asyncio.get_running_loop().time())

@@ -43,11 +43,18 @@ class SeveralDatabases:
     async def copy(self, source: str, name: str) -> None:
         await (await self._on(name)).copy(source, name)
 
+    @asynccontextmanager
+    async def _reach(self, name: str) -> AsyncIterator[port.ServerDatabases]:
+        async with (await self._on(name)).reach(name) as server:
+            yield server
+
     async def silence(self, name: str) -> None:
-        await (await self._on(name)).silence(name)
+        async with self._reach(name) as server:
+            await server.silence(name)
 
     async def open(self, name: str) -> None:
-        await (await self._on(name)).open(name)
+        async with self._reach(name) as server:
+            await server.open(name)
 
     async def keep_outcomes(self, source: str, name: str) -> None:
         await (await self._on(name)).keep_outcomes(source, name)
@@ -65,37 +72,56 @@ class SeveralDatabases:
                     raise
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        await self._learn(names)
-        by_engine: dict[str, list[str]] = {}
-        for name in names:
-            if name in self._of:
-                by_engine.setdefault(self._of[name], []).append(name)
         found: dict[str, int] = {}
-        for engine, of_one in by_engine.items():
+        for engine, of_one in (await self._group(names)).items():
             try:
                 found |= await self.on(engine).sizes(of_one)
             except port.EngineUnavailable:
                 continue  # an engine that is down keeps nobody from seeing the others
         return found
 
+    async def find_awake(self, names: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for engine, of_one in (await self._group(names)).items():
+            if engine in self._engines:
+                found |= await self._engines[engine].find_awake(of_one)
+        return found
+
+    async def _group(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Return the names on each engine."""
+        await self._learn(names)
+        by_engine: dict[str, list[str]] = {}
+        for name in names:
+            if name in self._of:
+                by_engine.setdefault(self._of[name], []).append(name)
+        return by_engine
+
     async def stop_following(self, name: str, *, dumped: bool) -> None:
-        await (await self._on(name)).stop_following(name, dumped=dumped)
+        async with self._reach(name) as server:
+            await server.stop_following(name, dumped=dumped)
 
     @asynccontextmanager
     async def keep_up(self, source: str, name: str) -> AsyncIterator[port.Following]:
-        databases = await self._on(name)
-        async with databases.follow(await self._on(source), source, name) as following:
+        async with (
+            self._reach(name) as here,
+            self._reach(source) as there,
+            here.follow(there, source, name) as following,
+        ):
             yield following
 
     async def let_end(self, name: str, seconds: float) -> None:
-        await (await self._on(name)).let_end(name, seconds)
+        async with self._reach(name) as server:
+            await server.let_end(name, seconds)
 
     async def check_silent(self, name: str) -> None:
-        await (await self._on(name)).check_silent(name)
+        async with self._reach(name) as server:
+            await server.check_silent(name)
 
     async def bring(self, source: str, name: str) -> None:
         """Bring everything in `source`, which is silent, into `name`, on whichever engines they are."""
-        await (await self._on(name)).take_over(await self._on(source), source, name)
+        async with self._reach(name) as here, self._reach(source) as there:
+            await here.take_over(there, source, name)
 
     async def analyze(self, name: str) -> None:
-        await (await self._on(name)).analyze(name)
+        async with self._reach(name) as server:
+            await server.analyze(name)

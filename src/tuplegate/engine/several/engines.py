@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -21,7 +20,9 @@ import structlog
 from tuplegate.access.tokens import write_base62
 from tuplegate.access.transaction_ids import MARK_LENGTH
 from tuplegate.engine import port
+from tuplegate.engine.cells.line import Stay
 from tuplegate.engine.several.databases import Locate
+from tuplegate.engine.several.places import CellPlace, Cells, Place
 from tuplegate.keeping import keep
 
 _log = structlog.get_logger()
@@ -37,42 +38,28 @@ _HELD_TICK_S = 0.02
 Opening = Callable[[], AbstractAsyncContextManager[port.OpenEngine]]
 
 
-@dataclass(slots=True)
-class _Place:
-    """One engine. `engine` is None until it was reached; `reason` says why."""
-
-    name: str
-    engine: port.OpenEngine | None
-    reason: str = "it was not reached yet"
-    tried: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def up(self) -> port.OpenEngine:
-        if self.engine is None:
-            raise port.EngineUnavailable("the engine of the database is not there just now", self.reason)
-        return self.engine
-
-    def explain(self, failure: port.EngineFailure) -> port.EngineFailure:
-        """Return the failure with the engine's name in it, where it is the engine's fault and not the request's."""
-        if type(failure) not in (port.EngineUnavailable, port.EngineLost):
-            return failure
-        return type(failure)(f"the engine {self.name} is not available: {failure}")
-
-
 # size: it fills the port, with a short method for each of its parts.
 class SeveralEngines:
     """Fills the port. `async with` opens and closes the further engines; the caller has opened the first."""
 
     def __init__(
-        self, first: port.OpenEngine, further: Mapping[str, Opening], locate: Locate, missing: Iterable[str] = ()
+        self,
+        first: port.OpenEngine,
+        further: Mapping[str, Opening],
+        locate: Locate,
+        missing: Iterable[str] = (),
+        cells: Cells | None = None,
     ) -> None:
-        """`missing` are engines that databases live on and that are not in the settings."""
-        self._first = _Place(port.FIRST_ENGINE, first)
+        """`missing` are engines that databases live on and that are not in the settings. With `cells` the first engine
+        has the catalog alone, and its databases are in cells."""
+        self._first = Place(port.FIRST_ENGINE, first)
         self._openings = further
         self._locate = locate
-        self._places = {port.FIRST_ENGINE: self._first, **{name: _Place(name, None) for name in further}}
-        self._places |= {name: _Place(name, None, _UNKNOWN) for name in missing}
-        self._of: dict[str, _Place] = {}
+        self._cells = cells
+        self._places = {port.FIRST_ENGINE: self._first, **{name: Place(name) for name in further}}
+        self._places |= {name: Place(name, reason=_UNKNOWN) for name in missing}
+        self._of: dict[str, Place] = {}
+        self._retired = port.Measured({}, {}, {})
         self._moving: frozenset[str] = frozenset()
         self._successors: dict[str, str] = {}
         self._paused: frozenset[str] = frozenset()
@@ -114,6 +101,11 @@ class SeveralEngines:
 
     # -- which engine -------------------------------------------------------------------------------------------
 
+    @property
+    def is_several(self) -> bool:
+        """Return whether there is an engine beside the first."""
+        return len(self._places) > 1
+
     async def find_reachable(self) -> list[str]:
         """Return the names of the engines that answer."""
         places = list(self._places.values())
@@ -127,11 +119,15 @@ class SeveralEngines:
     def learn(self, database: str, engine: str) -> None:
         """Note the engine of a database, as the catalog has it."""
         if database not in self._of and database not in self._successors:
-            self._of[database] = self._place(engine)
+            self._of[database] = self._place(database, engine)
 
-    def _place(self, engine: str) -> _Place:
+    def _place(self, database: str, engine: str) -> Place:
+        if engine == port.FIRST_ENGINE and self._cells is not None:
+            place = CellPlace(database, self._cells, self._retire)
+            place.is_paused = database in self._paused
+            return place
         found = self._places.get(engine)
-        return found or _Place(engine, None, _UNKNOWN)
+        return found or Place(engine, reason=_UNKNOWN)
 
     def follow(self, moves: Mapping[str, tuple[str, str] | None]) -> None:
         """Note the databases that are moving or have moved lately: each with its successor, if there is one by now,
@@ -146,7 +142,7 @@ class SeveralEngines:
             if place is not None and place.engine is not None:
                 place.engine.let_go(former)
 
-    async def _find(self, database: str) -> tuple[_Place, str]:
+    async def _find(self, database: str) -> tuple[Place, str]:
         """Return the engine of a name that is not in the dict, and the name that its database has now."""
         while database in self._successors:
             database = self._successors[database]
@@ -155,11 +151,14 @@ class SeveralEngines:
             engines = await self._locate([database])
             if database not in engines:
                 raise port.EngineUnavailable("the database is on no engine any more")
-            found = self._of[database] = self._place(engines[database])
+            found = self._of[database] = self._place(database, engines[database])
         return found, database
 
-    async def _find_successor(self, database: str, place: _Place, failure: port.EngineFailure) -> str:
-        """Return the name to ask instead, where the database moved during the request. Otherwise raises the failure."""
+    async def _find_successor(self, database: str, place: Place, stay: Stay, failure: port.EngineFailure) -> str:
+        """Return the name to ask instead, where the database moved during the request: the same name, where its cell
+        was put to sleep before the request had begun there. Otherwise raises the failure."""
+        if type(failure) is port.EngineUnavailable and await place.has_left(stay):
+            return database
         deadline = asyncio.get_running_loop().time() + _HELD_S
         while database not in self._successors:
             if database not in self._moving or asyncio.get_running_loop().time() > deadline:
@@ -168,42 +167,72 @@ class SeveralEngines:
         return self._successors[database]
 
     async def _ask(self, database: str, ask: Callable[[port.OpenEngine, str], Awaitable[_T]]) -> _T:
+        return (await self._ask_at(database, ask))[0]
+
+    async def _ask_at(self, database: str, ask: Callable[[port.OpenEngine, str], Awaitable[_T]]) -> tuple[_T, Stay]:
+        """Ask the engine of a database. Return its answer, and the stay there, which may be over by now."""
         while True:
             place = self._of.get(database)
             if place is None:
                 place, database = await self._find(database)
+            stay = Stay(database)
             try:
-                return await ask(place.up, database)
+                engine = place.engine or await place.reach()
+                stay = place.stay
+                stay.users += 1
+                try:
+                    return await ask(engine, database), stay
+                finally:
+                    stay.users -= 1
+                    stay.was_used = True
             except (port.EngineUnavailable, port.EngineBusy) as failure:
-                database = await self._find_successor(database, place, failure)
+                database = await self._find_successor(database, place, stay, failure)
 
     @asynccontextmanager
     async def _enter(
         self, database: str, enter: Callable[[port.OpenEngine, str], AbstractAsyncContextManager[_T]]
     ) -> AsyncIterator[_T]:
         async with AsyncExitStack() as stack:
-            yield await self._ask(database, lambda engine, name: stack.enter_async_context(enter(engine, name)))
+            entered, stay = await self._ask_at(
+                database, lambda engine, name: stack.enter_async_context(enter(engine, name))
+            )
+            stay.users += 1
+            try:
+                yield entered
+            finally:
+                stay.users -= 1
 
     # -- the port -----------------------------------------------------------------------------------------------
 
     @property
     def weaknesses(self) -> tuple[port.Weakness, ...]:
-        """Return those of the first engine; a superuser has prepared the others."""
-        return self._first.up.weaknesses
+        """Return those of the first engine, which were told those of the others."""
+        return self._first_engine.weaknesses
 
     @property
     def snapshots(self) -> port.Snapshots:
         """A position of one engine means nothing on another, where the database may be by now: no replica is asked."""
-        return self._first.up.snapshots.asked_of(self)
+        return self._first_engine.snapshots.asked_of(self)
 
     @property
     def tells_positions(self) -> bool:
         return False
 
     async def position(self) -> bytes:
-        return await self._first.up.position()
+        return await self._first_engine.position()
 
     async def query(self, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> port.Result:
+        place = self._of.get(target.database)
+        if place is not None and (engine := place.engine) is not None:  # nothing stands between: see _ask for the rest
+            stay = place.stay
+            stay.users += 1
+            try:
+                return await engine.query(target, statement, bounds)
+            except (port.EngineUnavailable, port.EngineBusy) as failure:
+                target = _rename(target, await self._find_successor(target.database, place, stay, failure))
+            finally:
+                stay.users -= 1
+                stay.was_used = True
         return await self._ask(
             target.database, lambda engine, name: engine.query(_rename(target, name), statement, bounds)
         )
@@ -252,16 +281,21 @@ class SeveralEngines:
 
     def pause(self, databases: frozenset[str]) -> None:
         self._paused = databases
+        for place in self._of.values():
+            if isinstance(place, CellPlace):
+                place.is_paused = place.name in databases
         for engine in self._open:
             engine.pause(databases)
 
     def bound_size(self, database: str, bytes_max: int | None) -> None:
         place = self._of.get(database)
+        if isinstance(place, CellPlace):
+            place.bytes_max = bytes_max
         if place is not None and place.engine is not None:
             place.engine.bound_size(database, bytes_max)
 
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
-        return self._first.up.hold(name)
+        return self._first_engine.hold(name)
 
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         return self._enter(database, lambda engine, name: engine.hold_in(name, lock, key))
@@ -309,13 +343,15 @@ class SeveralEngines:
             else:
                 wrong = [state for state in health.checks.values() if state != "ok"]
                 warnings[f"engine {place.name}"] = wrong[0] if wrong else "ok"
+        if self._cells is not None:
+            warnings |= {f"database {name}": reason for name, reason in self._cells.find_failures().items()}
         return port.EngineHealth(first.kind, first.version, first.checks, warnings, first.replicated)
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         return await self._ask(target.database, lambda engine, name: engine.tables(_rename(target, name), bounds))
 
     def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
-        return self._first.up.hold_answer(database, size)  # all engines share the memory
+        return self._first_engine.hold_answer(database, size)  # all engines share the memory
 
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
         return self._enter(target.database, lambda engine, name: engine.session(_rename(target, name), timeout_ms))
@@ -341,32 +377,47 @@ class SeveralEngines:
 
     def serializable_headroom(self) -> port.Headroom:
         """Return that of the first engine."""
-        return self._first.up.serializable_headroom()
+        return self._first_engine.serializable_headroom()
 
     def measure(self) -> port.Measured:
         first, *further = [engine.measure() for engine in self._open]
-        for other in further:
-            for kind, cell in other.seconds.items():
-                known = first.seconds.setdefault(kind, [0] * len(cell))
-                first.seconds[kind] = [a + b for a, b in zip(known, cell, strict=True)]
-            for event, count in other.events.items():
-                first.events[event] = first.events.get(event, 0) + count
+        cells = () if self._cells is None else (self._cells.measure(),)
+        for other in (*further, *cells, self._retired):
+            _add_counts(first, other)
             for gauge, value in other.gauges.items():
                 if not gauge.startswith(_OF_THE_FIRST):
                     first.gauges[gauge] = first.gauges.get(gauge, 0) + value
         return first
+
+    def _retire(self, engine: port.OpenEngine) -> None:
+        """Keep the counts of an engine that is closed."""
+        _add_counts(self._retired, engine.measure())
 
     def stop_running(self) -> None:
         for engine in self._open:
             engine.stop_running()
 
     @property
+    def _first_engine(self) -> port.OpenEngine:
+        assert self._first.engine is not None, "it is open as long as this is"
+        return self._first.engine
+
+    @property
     def _open(self) -> list[port.OpenEngine]:
-        return [place.engine for place in self._places.values() if place.engine is not None]
+        cells = [place for place in self._of.values() if isinstance(place, CellPlace)]
+        return [place.engine for place in (*self._places.values(), *cells) if place.engine is not None]
 
 
-_OF_THE_FIRST = ("serializable_", "disk_")
+_OF_THE_FIRST = ("serializable_", "disk_", "engine_connections_max")
 """Gauges that are shown of the first engine alone."""
+
+
+def _add_counts(all: port.Measured, other: port.Measured) -> None:
+    for kind, cell in other.seconds.items():
+        known = all.seconds.setdefault(kind, [0] * len(cell))
+        all.seconds[kind] = [a + b for a, b in zip(known, cell, strict=True)]
+    for event, count in other.events.items():
+        all.events[event] = all.events.get(event, 0) + count
 
 
 def mark_of(database: str) -> str:
@@ -388,7 +439,7 @@ def _add_mark(keep: port.Keep | None, mark: str) -> port.Keep | None:
     return port.Keep(keep.route, keep.key, keep.request, marked)
 
 
-async def _ask_health(place: _Place) -> port.EngineHealth | str:
+async def _ask_health(place: Place) -> port.EngineHealth | str:
     return place.reason if place.engine is None else await place.engine.health()
 
 

@@ -2,8 +2,8 @@
 
 With a namespace of processes the program is its process 1: nothing inside sees or signals a process outside. Killing it
 ends everything that it has started, however that tried to hide. With a namespace of System V memory and semaphores
-nobody else reaches those. An ordinary user makes both by way of a user namespace, which some systems forbid. Then the
-program starts without them.
+nobody else reaches those. With a namespace of mounts what the sandbox hides does not exist for the program. Where the
+system refuses namespaces it starts without them.
 
 Contract: one thread. `start` returns when the program was executed, or raises OSError with what was refused. The child
 is killed when the thread ends that started it.
@@ -22,24 +22,27 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox import mounts
+from tuplegate.engine.bundled.sandbox.kernel_files import write_text
+from tuplegate.engine.bundled.sandbox.namespaces import Namespaces, fork, map_user
 from tuplegate.engine.bundled.sandbox.walls import Sandbox, confine
 
-_HOLDING = ctypes.PyDLL(None, use_errno=True)
-"""Calls by this keep Python's own lock, which the child must have."""
-_CLONE: Final = {"x86_64": 56, "aarch64": 220}
-_NEW_IPC, _NEW_USER, _NEW_PROCESSES = 0x08000000, 0x10000000, 0x20000000
-_REFUSALS: Final = frozenset({errno.EPERM, errno.EINVAL, errno.ENOSPC, errno.ENOSYS, errno.EUSERS})
+_LIBC = ctypes.PyDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG: Final = 1
 _READY: Final = b"+"
 """The child reports this just before the program replaces it."""
 _NUMBER: Final = struct.Struct("=i")
-_OOM_SCORE: Final = b"500"
-"""The kernel ends a server of a tenant before the service, where memory is short."""
+_OOM_SCORE_ABOVE_OURS, _OOM_SCORE_MAX = 100, 1000
+"""Some systems give the service itself a high score, below which none of its children may go."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """How a program is started. `output` takes what it says; `inherited` are descriptors that it gets beside that."""
+    """How a program is started. `output` takes what it says; `inherited` are descriptors that it gets beside that.
+
+    `group` is the directory of the control group that it becomes a member of. With an `oom_score` the kernel ends it
+    before the service, where memory is short; without, as it ends the service.
+    """
 
     account: Account
     directory: Path
@@ -47,8 +50,9 @@ class StartOptions:
     inherited: tuple[int, ...] = ()
     process_bytes_max: int | None = None
     mapped_bytes_max: int | None = None
-    file_bytes_max: int | None = None
     own_namespaces: bool = True
+    group: Path | None = None
+    oom_score: int = 0
 
 
 def start(command: list[str], sandbox: Sandbox, options: StartOptions) -> int:
@@ -59,9 +63,12 @@ def start(command: list[str], sandbox: Sandbox, options: StartOptions) -> int:
         # A handler that runs between the fork and the reset of all handlers would run in the child, too.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            pid, namespaces = _fork(options)
+            if options.own_namespaces:
+                pid, given = fork(options.account, mounts_too=bool(sandbox.hidden))
+            else:
+                pid, given = os.fork(), Namespaces.NONE
             if pid == 0:
-                _become(command, sandbox, options, _Lines(writing, supervisor), namespaces)
+                _become(command, sandbox, options, _Lines(writing, supervisor), given)
         finally:
             os.close(writing)
             os.close(supervisor)
@@ -89,41 +96,32 @@ class _Lines:
     supervisor: int
 
 
-def _fork(options: StartOptions) -> tuple[int, int]:
-    """Fork, into new namespaces where that is wanted and allowed. Return what fork returns, and the flags of the
-    namespaces."""
-    number = _CLONE.get(os.uname().machine)
-    if options.own_namespaces and number is not None:
-        flags = _NEW_PROCESSES | _NEW_IPC | (0 if options.account.switch else _NEW_USER)
-        pid = int(_HOLDING.syscall(number, ctypes.c_ulong(flags | signal.SIGCHLD), None, None, None, None))
-        if pid >= 0:
-            return pid, flags
-        if ctypes.get_errno() not in _REFUSALS:
-            raise OSError(ctypes.get_errno(), f"clone: {os.strerror(ctypes.get_errno())}")
-    return os.fork(), 0
-
-
-def _become(command: list[str], sandbox: Sandbox, options: StartOptions, lines: _Lines, namespaces: int) -> NoReturn:
+def _become(command: list[str], sandbox: Sandbox, options: StartOptions, lines: _Lines, given: Namespaces) -> NoReturn:
     """Become the program, in the child. Nothing of the supervisor's is left to it but what the options name."""
     try:
         _reset_signals()
         os.setsid()
         _arrange_descriptors(options, keep=(lines.report, lines.supervisor))
+        if Namespaces.USER in given:
+            map_user(options.account)
+        if options.oom_score:
+            _set_oom_score(options.oom_score)
+        if options.group is not None:
+            write_text(options.group / "cgroup.procs", "0")
+        if Namespaces.MOUNTS in given:
+            with suppress(OSError):  # Some systems give namespaces and no right to mount; `find_missing_bounds` tells.
+                mounts.hide(sandbox.hidden, sandbox.list_kept())
         os.chdir(options.directory)
-        if namespaces & _NEW_USER:
-            _map_user(options.account)
-        with open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
-            score.write(_OOM_SCORE)
         if options.account.switch:
             os.setgroups([])
             os.setresgid(*[options.account.gid] * 3)
             os.setresuid(*[options.account.uid] * 3)
-        _HOLDING.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if select.select([lines.supervisor], [], [], 0)[0]:
             os._exit(1)  # the supervisor ended before the kernel was told
         _set_limits(options)
         os.umask(0o077)
-        confine(sandbox, in_namespace=bool(namespaces))
+        confine(sandbox, in_namespace=bool(given))
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.write(lines.report, _READY)
         os.execve(  # noqa: S606 - the engine's program, our arguments
@@ -156,21 +154,15 @@ def _arrange_descriptors(options: StartOptions, keep: tuple[int, ...]) -> None:
             os.close(descriptor)
 
 
-def _map_user(account: Account) -> None:
-    """Give the account its own number inside of the user namespace, where it has none yet."""
-    for name, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{account.uid} {account.uid} 1"),
-        ("gid_map", f"{account.gid} {account.gid} 1"),
-    ):
-        Path("/proc/self", name).write_text(text)
+def _set_oom_score(score: int) -> None:
+    path = Path("/proc/self/oom_score_adj")
+    write_text(path, str(min(_OOM_SCORE_MAX, max(score, int(path.read_text()) + _OOM_SCORE_ABOVE_OURS))))
 
 
 def _set_limits(options: StartOptions) -> None:
     for kind, bound in (
         (resource.RLIMIT_DATA, options.process_bytes_max),
         (resource.RLIMIT_AS, options.mapped_bytes_max),
-        (resource.RLIMIT_FSIZE, options.file_bytes_max),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
     ):

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,10 @@ from tuplegate.engine.bundled.sandbox import landlock, system_calls
 from tuplegate.engine.bundled.sandbox.landlock import DATA, DEVICE, READ, RUN, SOCKETS, Right
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_SET_NO_NEW_PRIVS, _PR_AMBIENT, _PR_AMBIENT_CLEAR = 38, 47, 4
+_CAPABILITIES_VERSION: Final = 0x20080522
+_NO_CAPABILITIES: Final = bytes(24)
+"""What is effective, permitted and inherited, in two halves."""
 
 _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/nix/store")
 """They may be run, since the loader of programs is one of them. No shell is."""
@@ -31,12 +35,19 @@ _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """The paths that a process keeps: it writes in `data` and `sockets`, runs `programs`, and reads `readable`."""
+    """The paths that a process keeps: it writes in `data` and `sockets`, runs `programs`, and reads `readable`.
+
+    The directories `hidden` do not exist for it, but for the paths above, where it has a namespace of mounts.
+    """
 
     data: tuple[Path, ...]
     sockets: tuple[Path, ...]
     programs: tuple[Path, ...]
     readable: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+
+    def list_kept(self) -> tuple[Path, ...]:
+        return (*self.data, *self.sockets, *self.programs, *self.readable)
 
     def list_rules(self) -> Iterator[tuple[Path, Right]]:
         for paths, rights in (
@@ -60,14 +71,26 @@ def confine(sandbox: Sandbox, *, in_namespace: bool = False) -> None:
     """
     if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), f"no_new_privs: {os.strerror(ctypes.get_errno())}")
+    _give_up_capabilities()
     if landlock.find_version():
         landlock.restrict(sandbox.list_rules())
     if system_calls.is_known():
         system_calls.install(keeps_death_signal=in_namespace)
 
 
+def _give_up_capabilities() -> None:
+    """Give up all capabilities: a service that may bind a low port, for one, leaves that to what it starts."""
+    # An old kernel has no ambient capabilities; then there are none to clear.
+    _LIBC.prctl(_PR_AMBIENT, _PR_AMBIENT_CLEAR, 0, 0, 0)
+    if _LIBC.capset(struct.pack("Ii", _CAPABILITIES_VERSION, 0), _NO_CAPABILITIES):
+        raise OSError(ctypes.get_errno(), f"capabilities: {os.strerror(ctypes.get_errno())}")
+
+
 def find_gaps() -> list[str]:
-    """Return what the system lacks for a whole sandbox, in words for an operator."""
+    """Return what the system lacks for a whole sandbox, in words for an operator.
+
+    Each of these lets a database's server reach others. `bounds` tells what is missing beside them.
+    """
     if sys.platform != "linux":
         return [f"{sys.platform} has no sandbox for the engine: only Linux has"]
     gaps = []

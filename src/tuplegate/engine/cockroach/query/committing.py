@@ -10,22 +10,24 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.connector import COMMIT
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, HALF_APPLIED, is_node_failure, refine
 from tuplegate.engine.cockroach.query.rules import undoes_cancelled
-from tuplegate.engine.cockroach.query.run import UNKNOWN, Run
+from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeRun
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.run.stages import Stage
 
 _DECIDE_S: Final = 5.0
 """How much longer than its time limit a commit may take before its connection is given up for lost."""
 _DECIDE_S_MAX: Final = 25.0
 
 
-async def commit(run: Run, *before: Command) -> None:
+async def commit(run: NodeRun, *before: Command) -> None:
     """Commit, behind a few commands that go with it. Raises OutcomeUnknown where the engine does not say what became of
     it."""
-    run.decides = True
-    member = run.member
-    limit_s = min(run.left_s + _DECIDE_S, _DECIDE_S_MAX)
-    late = asyncio.get_running_loop().call_later(limit_s, member.close, f"no answer within {limit_s:g} s")
+    if run.stage is not Stage.DECIDING:
+        run.reach(Stage.DECIDING)
+    member, loop = run.member, asyncio.get_running_loop()
+    limit_s = min(max(0.0, run.deadline - loop.time()) + _DECIDE_S, _DECIDE_S_MAX)
+    late = loop.call_later(limit_s, member.close, f"no answer within {limit_s:g} s")
     try:
         results = await member.run(*before, COMMIT)
     except ConnectionLost as lost:
@@ -41,7 +43,7 @@ async def commit(run: Run, *before: Command) -> None:
 
 
 def may_be_applied(
-    run: Run, definition: port.Statement, failure: port.StatementFailed, results: Sequence[PGresult]
+    run: NodeRun, definition: port.Statement, failure: port.StatementFailed, results: Sequence[PGresult]
 ) -> bool:
     """Return whether a definition without a block may have been applied although it failed. `results` are its answer
     and, behind that, the failure of its commit."""

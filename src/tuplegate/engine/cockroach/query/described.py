@@ -12,7 +12,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
-from tuplegate.engine.cockroach.query.run import Run
+from tuplegate.engine.cockroach.query.run import NodeRun
 from tuplegate.engine.libpq.commands import DESCRIBE, Command
 from tuplegate.engine.libpq.parameters import describe_statement, read_placeholders
 
@@ -51,13 +51,13 @@ def check_described(
                 raise
 
 
-async def check_first(run: Run, statement: port.Statement, values: Sequence[bytes | None] | None) -> None:
+async def check_first(run: NodeRun, statement: port.Statement, values: Sequence[bytes | None] | None) -> None:
     """Ask for the types where a number may be too large, and raise where one is."""
     if values and may_be_cut(statement.params):
         check_numbers(await find_types(run, statement.sql), values)
 
 
-async def find_types(run: Run, sql: str) -> list[int]:
+async def find_types(run: NodeRun, sql: str) -> list[int]:
     """Return the types of the placeholders, as the engine takes them."""
     described = await describe_statement(run.member, sql.encode(), run.pool.state.untold.of(sql))
     run.check_ended()

@@ -12,37 +12,48 @@ from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit, may_be_applied
 from tuplegate.engine.cockroach.query.described import check_described, check_first, make_commands
 from tuplegate.engine.cockroach.query.refusals import check_statement
-from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, NodeLost, Run
+from tuplegate.engine.cockroach.query.run import (
+    UNKNOWN,
+    UNREACHED,
+    NodeLost,
+    adapt,
+    explain_loss,
+    give_up,
+    pause_after_loss,
+    write_values,
+)
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.connection import explain_width
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, refuse_copy
+from tuplegate.engine.libpq.failures import check, explain_width
 from tuplegate.engine.libpq.rows import RowCollector
+from tuplegate.engine.run.run import RepeatableRun
+from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 
 
-class Execution(Run):
-    """One statement. `describe`: the types of its parameters are asked for first."""
+class Execution(RepeatableRun[Pool, port.Result]):
+    """One statement."""
 
     def __init__(
         self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds, deadline: float
     ) -> None:
         super().__init__(pool, target, bounds, deadline)
         self.statement = statement
-        self.describe = False
-        self.exec_us = 0
         self._kind = rules.find_kind(statement)
+        self._losses = 0
         self._answers: list[PGresult] | None = None
         """What the engine answered; None until the statement is sent."""
-
-    @property
-    def statements(self) -> list[port.Statement]:
-        return [self.statement]
 
     @property
     def contends(self) -> bool:
         return self._kind is rules.Kind.WRITES and self.target.may_write
 
-    async def run(self) -> port.Result:
+    def note_loss(self, lost: port.EngineUnavailable, attempts_max: int) -> float | None:
+        self._losses += 1
+        return pause_after_loss(lost, self._losses)
+
+    def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
+        return adapt(self, self.pool, [self.statement], failure)
+
+    async def run(self, now: float) -> port.Result:
         """Make one attempt, and give the connection back in every case."""
         started = perf_counter_ns()
         self._answers = None
@@ -65,7 +76,7 @@ class Execution(Run):
         except ConnectionLost as lost:
             if self._kind is rules.Kind.DEFINES and self.target.may_write:
                 raise port.OutcomeUnknown(UNKNOWN) from lost
-            raise self.explain_harmless_loss() from lost
+            raise explain_loss(self) from lost
         except port.CopyRefused:
             self._give_back(leftovers)
             raise
@@ -75,9 +86,10 @@ class Execution(Run):
             member.close("the engine did not answer its commit")
             raise
         except BaseException:
-            self.give_up()
+            give_up(self)
             raise
         self.exec_us = result.exec_us = (perf_counter_ns() - started) // 1000
+        result.attempts = self.attempt
         result.notices += member.take_notices()
         # Where the engine ran something else than its first word says, anything may be left.
         self._give_back(leftovers if is_plain_tag(result.tag) else Leftovers.ANYTHING)
@@ -102,7 +114,7 @@ class Execution(Run):
         return NodeLost(UNREACHED) if is_node_failure(failure) else failure
 
     async def _run_plainly(self) -> port.Result:
-        values = await self.write_values(self.statement, describe=self.describe)
+        values = await write_values(self, self.statement, describe=self.describe)
         if self._kind is rules.Kind.DEFINES:
             await check_first(self, self.statement, values)
         rows, results = await self._send([], values)
@@ -111,7 +123,7 @@ class Execution(Run):
     async def _run_reading(self) -> port.Result:
         """Read in a block that is rolled back, so that it can be repeated. Where the engine refuses that since a
         function writes, run it in a block that is committed."""
-        values = await self.write_values(self.statement, describe=self.describe)
+        values = await write_values(self, self.statement, describe=self.describe)
         try:
             rows, results = await self._send([rules.BEGIN_READING], values)
         except port.StatementFailed as failure:
@@ -125,7 +137,7 @@ class Execution(Run):
         return await self._run_in_block()
 
     async def _run_in_block(self) -> port.Result:
-        values = await self.write_values(self.statement, describe=self.describe)
+        values = await write_values(self, self.statement, describe=self.describe)
         rows, results = await self._send([rules.BEGIN_WRITING], values)
         result = rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
         self.check_ended()

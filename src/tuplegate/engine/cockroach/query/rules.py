@@ -15,7 +15,7 @@ from tuplegate.engine.cockroach.pool import DatabaseState
 from tuplegate.engine.cockroach.texts import find_names, fold, list_words
 from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.connection import CHUNK_ROWS
-from tuplegate.engine.libpq.leftovers import Leftovers
+from tuplegate.engine.sql.facts import Leftovers
 from tuplegate.protocol.statements import skip_blank
 
 READERS: Final = frozenset({"select", "values", "table", "show", "explain"})

@@ -1,113 +1,95 @@
-"""Something that runs on a connection: its time limit, and how it is ended."""
+"""Something that runs on a connection to one of several nodes: another one may do it where that node is lost."""
 
-import asyncio
-from enum import Enum
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import CANCELLED
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.libpq.parameters import write_params, write_texts
 from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.run.ends import Why
+from tuplegate.engine.run.run import RepeatableRun
+from tuplegate.engine.run.stages import UNDECIDED, Stage
 
+_LOSSES_MAX: Final = 5
+"""How often a connection may be lost before its request is told so."""
+_LOSS_PAUSE_S: Final = 0.2
+_NO_JSON: Final = "could not parse JSON"
+"""What the engine says of a string that was sent as it is, and had to be JSON."""
 
-class Why(Enum):
-    """The reason why the service ends a run."""
-
-    TIME = "its time is over"
-    STOPPING = "the service is stopping"
-    OVER = "the transaction that it is part of was ended"
-    LEFT = "its client has left"
+UNREACHED: Final = "a node of the engine did not reach another one; nothing was applied"
+UNKNOWN: Final = "the engine did not say what became of the statement; it may or may not have been applied"
 
 
 class NodeLost(port.EngineUnavailable):
     """The connection was lost before anything can have been applied: it may be tried on another one."""
 
 
-class Run:
-    """A statement or a transaction on a connection. `deadline` is on the loop's clock.
+class NodeRun(Protocol):
+    """A statement or a transaction on a connection to a node."""
 
-    `decides`: it is being committed, and a commit is never cancelled. `ended` is why the service has cancelled it.
-    """
-
-    def __init__(self, pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float) -> None:
-        self.pool = pool
-        self.target = target
-        self.bounds = bounds
-        self.deadline = deadline
-        self.member: Member
-        self.ended: Why | None = None
-        self.decides = False
-        self._timer: asyncio.TimerHandle | None = None
-        self.cancelling: asyncio.Task[None] | None = None
-
-    def begin(self, member: Member) -> None:
-        """Begin on a connection, whatever became of an earlier attempt."""
-        self.member = member
-        self.pool.state.refresh()
-        self.ended = None
-        self.decides = False
-        self._timer = asyncio.get_running_loop().call_at(self.deadline, self.end, Why.TIME)
+    pool: Pool
+    member: Member
+    target: port.Target
+    bounds: port.Bounds
+    deadline: float
+    stage: Stage
+    ended: Why | None
 
     @property
-    def left_s(self) -> float:
-        """Return the seconds until its deadline, or none."""
-        return max(0.0, self.deadline - asyncio.get_running_loop().time())
+    def left_s(self) -> float: ...
 
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def reach(self, stage: Stage) -> None: ...
 
-    def end(self, why: Why) -> None:
-        """Cancel it in the engine, unless it is being committed."""
-        if self.ended is None and not self.decides:
-            self.ended = why
-            self.cancelling = self.pool.expire(self.member)
+    def check_ended(self) -> None: ...
 
-    def give_up(self) -> None:
-        """Let go of the connection, since nobody waits for what runs on it any longer."""
-        if self.decides:
-            self.pool.leave(self.member)
-        else:
-            self.pool.abandon(self.member)
+    def was_cancelled(self, failure: port.StatementFailed) -> bool: ...
 
-    def check_ended(self) -> None:
-        """Raise where it was ended: what is sent from now on would not be cancelled any more."""
-        if self.ended is not None:
-            raise self.explain_end()
-
-    async def write_values(self, statement: port.Statement, *, describe: bool) -> list[bytes | None] | None:
-        """Write the parameters as text; the types of placeholders are asked for where that is wanted, or needed.
-        Whether they fit is not checked."""
-        state = self.pool.state
-        values = None if describe else write_texts(statement, state.encoders.types)
-        if values is None:
-            types = state.untold.of(statement.sql)
-            values = await write_params(state.encoders, self.member, statement, self, describe=describe, types=types)
-            self.check_ended()
-        return values
-
-    def was_cancelled(self, failure: port.StatementFailed) -> bool:
-        return self.ended is not None and failure.sqlstate == CANCELLED
-
-    def explain_end(self) -> port.StatementFailed:
-        if self.ended is Why.STOPPING:
-            return port.Stopped("the service is stopping; the statement was cancelled", sqlstate=CANCELLED)
-        if self.ended in (Why.OVER, Why.LEFT):
-            return port.StatementFailed(f"the statement was cancelled: {self.ended.value}", sqlstate=CANCELLED)
-        return port.TimedOut(self.bounds)
-
-    def explain_cancel(self, failure: port.StatementFailed) -> port.StatementFailed:
-        late = self.explain_end()
-        late.exec_us, late.notices, late.statement = failure.exec_us, failure.notices, failure.statement
-        return late
-
-    def explain_harmless_loss(self) -> port.EngineFailure:
-        """Say what a lost connection means where nothing can have been applied."""
-        if self.ended is not None:
-            return self.explain_end()
-        return NodeLost("the connection to the engine was lost; nothing was applied")
+    def explain_end(self) -> port.StatementFailed: ...
 
 
-UNREACHED: Final = "a node of the engine did not reach another one; nothing was applied"
-UNKNOWN: Final = "the engine did not say what became of the statement; it may or may not have been applied"
+def give_up(run: NodeRun) -> None:
+    """Let go of the connection, since nobody waits for what runs on it any longer."""
+    if run.stage in UNDECIDED:
+        run.pool.abandon(run.member)
+    else:
+        run.pool.leave(run.member)
+
+
+async def write_values(run: NodeRun, statement: port.Statement, *, describe: bool) -> list[bytes | None] | None:
+    """Write the parameters as text; the types of placeholders are asked for where that is wanted, or needed. Whether
+    they fit is not checked."""
+    state = run.pool.state
+    values = None if describe else write_texts(statement, state.encoders.types)
+    if values is None:
+        types = state.untold.of(statement.sql)
+        values = await write_params(state.encoders, run.member, statement, run, describe=describe, types=types)
+        run.check_ended()
+    return values
+
+
+def explain_loss(run: NodeRun) -> port.EngineFailure:
+    """Say what a lost connection means where nothing can have been applied."""
+    return (
+        NodeLost("the connection to the engine was lost; nothing was applied")
+        if run.ended is None
+        else run.explain_end()
+    )
+
+
+def pause_after_loss(lost: port.EngineUnavailable, losses: int) -> float | None:
+    """Another node may answer. Where it is the only one, nobody gets a connection. `losses` are those so far."""
+    return _LOSS_PAUSE_S * (losses - 1) if isinstance(lost, NodeLost) and losses <= _LOSSES_MAX else None
+
+
+def adapt(
+    run: RepeatableRun[Pool, Any], pool: Pool, statements: Sequence[port.Statement], failure: port.StatementFailed
+) -> bool:
+    """Return whether it is worth another attempt, with the types of its parameters told or asked for."""
+    failed = statements[failure.statement or 0]
+    if failed.params and pool.state.untold.learn(failed.sql, failure):
+        return True
+    if run.describe or _NO_JSON not in failure.message:
+        return False
+    run.describe = any(statement.params and not statement.is_untyped for statement in statements)
+    return run.describe

@@ -5,10 +5,8 @@ engine's. The time limit is looked at before each portion of rows leaves: a canc
 statements of a stream, or behind its last row, ends nothing.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from time import perf_counter_ns
 from typing import Final
 
 from psycopg.pq.abc import PGresult
@@ -16,60 +14,21 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.narrow_numbers import check_numbers
-from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit, may_be_applied
 from tuplegate.engine.cockroach.query.described import check_described, make_commands
 from tuplegate.engine.cockroach.query.refusals import check_statement
-from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, Run, Why
+from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, explain_loss, give_up
+from tuplegate.engine.cockroach.query.stream_run import StreamRun
 from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
 from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.connection import STREAM_APART, explain_width
-from tuplegate.engine.libpq.leftovers import Leftovers, refuse_copy
+from tuplegate.engine.libpq.failures import STREAM_APART, explain_width
 from tuplegate.engine.libpq.parameters import describe_statement, read_placeholders, write_params
-from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.libpq.rows import find_encoder
+from tuplegate.engine.sql.facts import Leftovers, refuse_copy
 
 _CHUNK_ROWS: Final = 64
-
-
-class StreamRun(Run):
-    """A context manager: only the time within its block is counted."""
-
-    def __init__(self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> None:
-        super().__init__(pool, target, bounds, float("inf"))
-        self.statement = statement
-        self.kind = rules.find_kind(statement)
-        self.in_block = target.may_write and rules.may_write(statement, pool.state)
-        self.is_inside = False
-        """It is part of a transaction that goes on after it."""
-        self.elapsed_us = 0
-        self._started = 0
-
-    def begin(self, member: Member) -> None:
-        self.member = member
-        self.pool.state.refresh()
-
-    @property
-    def is_indefinite(self) -> bool:
-        """Return whether it may have been applied although it was cancelled, or its connection lost."""
-        return self.kind is rules.Kind.DEFINES and self.target.may_write and not self.is_inside
-
-    def check_ended(self) -> None:
-        """Raise where it was ended, or its time is over: an answer may come before the timer is looked at."""
-        if self.ended is None and self.elapsed_us >= self.bounds.timeout_ms * 1000:
-            self.end(Why.TIME)
-        super().check_ended()
-
-    def __enter__(self) -> None:
-        self._started = perf_counter_ns()
-        left_s = max(self.bounds.timeout_ms / 1000 - self.elapsed_us / 1e6, 0)
-        self._timer = asyncio.get_running_loop().call_later(left_s, self.end, Why.TIME)
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-        self.elapsed_us += (perf_counter_ns() - self._started) // 1000
 
 
 @asynccontextmanager
@@ -87,7 +46,7 @@ async def open_stream(run: StreamRun) -> AsyncIterator["Stream"]:
         if answered and run.ended is None:
             run.pool.give_back(run.member, Leftovers.ANYTHING)
         else:
-            run.give_up()
+            give_up(run)
         if rules.changes_types(run.statement):
             run.pool.state.note_change()
 
@@ -102,10 +61,10 @@ async def prepare_stream(run: StreamRun) -> "Stream":
             params, described = await _describe(run)
             encoder = await find_encoder(encoders, member, described, statement.shape)
         run.check_ended()
-    except ConnectionLost as exc:
-        raise run.explain_harmless_loss() from exc
-    except port.StatementFailed as exc:
-        raise _explain(run, exc) from exc
+    except ConnectionLost as lost:
+        raise explain_loss(run) from lost
+    except port.StatementFailed as failure:
+        raise _explain(run, failure) from failure
     return Stream(run, params, encoder)
 
 
@@ -169,7 +128,7 @@ class Stream(StreamedRows):
         except ConnectionLost as exc:
             if run.is_indefinite:
                 raise port.OutcomeUnknown(UNKNOWN) from exc
-            raise run.explain_harmless_loss() from exc
+            raise explain_loss(run) from exc
         except CopyStarted as exc:
             raise port.CopyRefused from exc
         except port.StatementFailed as exc:

@@ -7,8 +7,8 @@ again each time a database is made. What stays visible to tenants are names, whi
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from tuplegate.engine import port
@@ -81,6 +81,10 @@ class CockroachDatabases:
         return self.furnishing
 
     # -- making and dropping --------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def reach(self, name: str) -> AsyncIterator["CockroachDatabases"]:
+        yield self
 
     async def create(self, name: str, *, for_copy: bool = False) -> None:
         async with self._open() as session:
@@ -184,6 +188,9 @@ class CockroachDatabases:
     async def analyze(self, name: str) -> None:
         """The engine learns what is in a database by itself."""
 
+    async def find_awake(self, names: Sequence[str]) -> set[str]:
+        return set(names)
+
     async def load(self) -> port.Load:
         async with self._open() as session:
             [(open_now, running)] = await session.fetch(
@@ -199,11 +206,11 @@ class CockroachDatabases:
             " `tuplegate database send`"
         )
 
-    async def take_over(self, other: port.EngineDatabases, source: str, name: str) -> None:
+    async def take_over(self, other: port.ServerDatabases, source: str, name: str) -> None:
         raise port.NotSupported(_NO_MOVES)
 
     def follow(
-        self, other: port.EngineDatabases, source: str, name: str
+        self, other: port.ServerDatabases, source: str, name: str
     ) -> AbstractAsyncContextManager[port.Following]:
         raise port.NotSupported(_NO_MOVES)
 

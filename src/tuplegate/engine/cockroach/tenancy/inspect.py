@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.query.sessions import SessionRun
+from tuplegate.engine.cockroach.query.session import SessionRun
 
 _TABLES: Final = """
 SELECT n.nspname, c.relname, c.relkind,

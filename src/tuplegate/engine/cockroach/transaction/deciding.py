@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import DUPLICATE
 from tuplegate.engine.cockroach.query.committing import commit
-from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeLost, Run
+from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeLost, NodeRun
 from tuplegate.engine.cockroach.transaction import guard
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 
@@ -26,7 +26,7 @@ _OF_RECORDS: Final = frozenset({"outcome_pkey", "answer_pkey"})
 
 
 async def decide(
-    run: Run, ledger: Ledger, number: int | None, promise: port.Promise | None, done: port.TransactionResult
+    run: NodeRun, ledger: Ledger, number: int | None, promise: port.Promise | None, done: port.TransactionResult
 ) -> None:
     """Commit what runs under a number; without one it has written nothing. Raises OutcomeUnknown and Superseded."""
     database = run.target.database

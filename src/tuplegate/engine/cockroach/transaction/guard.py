@@ -10,9 +10,11 @@ import secrets
 from typing import Final
 
 from tuplegate.engine import port
+from tuplegate.engine.cockroach.query.rules import BEGIN_READING, BEGIN_WRITING
 from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.failures import find_error, to_failure
+from tuplegate.engine.run.steps import Does, Step
 
 _NAME: Final = f"tuplegate_{secrets.token_hex(8)}"
 """One for a process: the engine keeps statistics of every text, so that one for a transaction would fill them."""
@@ -23,6 +25,8 @@ ENDED: Final = "a statement ended the transaction; what ran before it may have b
 
 SET: Final = Command(f"SAVEPOINT {_NAME}".encode(), begins=False)
 RELEASE: Final = Command(f"RELEASE SAVEPOINT {_NAME}".encode(), begins=False)
+READING: Final = [Step(Does.OPEN, BEGIN_READING)]
+WRITING: Final = [Step(Does.OPEN, BEGIN_WRITING), Step(Does.OPEN, SET)]
 _GO_BACK: Final = Command(f"ROLLBACK TO SAVEPOINT {_NAME}".encode(), begins=False)
 
 

@@ -1,34 +1,30 @@
 """Runs several statements as one transaction, and commits it together with the row that tells its outcome."""
 
 from time import perf_counter_ns
-from typing import Final
-
-from psycopg import pq
-from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
-from tuplegate.engine.cockroach.query.described import check_described, make_commands
 from tuplegate.engine.cockroach.query.refusals import check_statement
-from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, Run
+from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, adapt, explain_loss, give_up, pause_after_loss
+from tuplegate.engine.cockroach.query.statements import Statements
 from tuplegate.engine.cockroach.transaction import guard
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import new_number, number_of
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.connection import explain_width
-from tuplegate.engine.libpq.failures import find_error, to_failure
-from tuplegate.engine.libpq.leftovers import Leftovers, is_plain_tag, refuse_copy
-from tuplegate.engine.libpq.parameters import needs_describing
+from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.failures import explain_width
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector
+from tuplegate.engine.run.run import RepeatableRun
+from tuplegate.engine.run.runner import Runner
+from tuplegate.engine.run.stages import Stage
+from tuplegate.engine.run.steps import Does, Step
+from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 
-_EMPTY: Final = int(pq.ExecStatus.EMPTY_QUERY)
 
-
-class TransactionRun(Run):
+class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
     """One transaction. Its deadline holds until it is committed."""
 
     def __init__(
@@ -44,38 +40,47 @@ class TransactionRun(Run):
         promise: port.Promise | None,
     ) -> None:
         super().__init__(pool, target, bounds, deadline)
-        self.statements = statements
-        self.describe = False
-        self.exec_us = 0
+        self._statements = statements
         self._ledger = ledger
         self._promise = promise
         self._is_read_only = read_only or not target.may_write
-        self.contends = not self._is_read_only and (
+        self._losses = 0
+        self._changes = not self._is_read_only and (
             pool.state.functions_write or any(rules.find_kind(s) is not rules.Kind.READS for s in statements)
         )
         left = {rules.find_leftovers(s, pool.state.changing) for s in statements}
-        self._leaves_first = Leftovers.ANYTHING if Leftovers.ANYTHING in left else Leftovers.SEQUENCES
+        self._leaves = Leftovers.ANYTHING if Leftovers.ANYTHING in left else Leftovers.SEQUENCES
 
     def begin(self, member: Member) -> None:
         super().begin(member)
-        self._notices: list[port.Notice] = []
-        self._leaves = self._leaves_first
-        self._is_guarded = False
+        self._runner = Runner(member)
 
-    async def run(self) -> port.TransactionResult:
+    @property
+    def contends(self) -> bool:
+        return self._changes
+
+    def note_loss(self, lost: port.EngineUnavailable, attempts_max: int) -> float | None:
+        self._losses += 1
+        return pause_after_loss(lost, self._losses)
+
+    def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
+        return adapt(self, self.pool, self._statements, failure)
+
+    async def run(self, now: float) -> port.TransactionResult:
         """Make one attempt, and give the connection back in every case."""
         started = perf_counter_ns()
+        runner = self._runner
         try:
             results = await self._run_statements()
             self.check_ended()
             number = self._choose_number()
             way = port.Commit.READ_ONLY if number is None else port.Commit.ENGINE
-            done = port.TransactionResult(results, way, number, 1, 0, self._notices)
+            done = port.TransactionResult(results, way, number, self.attempt, 0, runner.notices)
             done.exec_us = (perf_counter_ns() - started) // 1000
             # One that only reads is rolled back as its connection is given back: the engine lets a statement make it
             # one that writes, and nothing would tell the outcome of that.
             if not self._is_read_only:
-                self.decides = True
+                self.reach(Stage.DECIDING)
                 await see_through(decide(self, self._ledger, number, self._promise, done))
         except port.StatementFailed as failure:
             # No frame that it passes keeps it by a name: it may be as large as the text, and refers to the frames.
@@ -83,7 +88,7 @@ class TransactionRun(Run):
         except RowsTooWide as wide:
             raise explain_width() from wide
         except ConnectionLost as lost:
-            raise self.explain_harmless_loss() from lost
+            raise explain_loss(self) from lost
         except CopyStarted as copy:
             raise port.CopyRefused from copy
         except port.OutcomeUnknown:
@@ -92,7 +97,7 @@ class TransactionRun(Run):
             self._give_back()
             raise
         except BaseException:
-            self.give_up()
+            give_up(self)
             raise
         self._give_back()
         self.exec_us = done.exec_us = (perf_counter_ns() - started) // 1000
@@ -102,7 +107,9 @@ class TransactionRun(Run):
 
     async def _see_failure(self, failure: port.StatementFailed, started: int) -> port.EngineFailure:
         """Give the connection back; return what is to be raised."""
-        if self._is_guarded and self.ended is None and not self.decides:
+        failed, sent = self._runner.failed, self._runner.sent > 0
+        is_guarded = not self._is_read_only and sent and (failed is None or failed.does is not Does.OPEN)
+        if is_guarded and self.ended is None and self.stage is Stage.RUNNING:
             try:
                 await guard.check_same(self.member)
             except port.OutcomeUnknown as unknown:
@@ -110,96 +117,45 @@ class TransactionRun(Run):
                 return unknown
             except ConnectionLost:
                 pass  # the engine rolls back
-        refined = refine(failure, self.statements[failure.statement or 0].sql)
+        refined = refine(failure, self._statements[failure.statement or 0].sql)
         if self.was_cancelled(refined):
             refined = self.explain_cancel(refined)
-        refined.exec_us, refined.notices = (perf_counter_ns() - started) // 1000, self._notices
+        refined.exec_us, refined.notices = (perf_counter_ns() - started) // 1000, self._runner.notices
         self._give_back()
         return NodeLost(UNREACHED) if is_node_failure(refined) else refined
 
     def _choose_number(self) -> int | None:
         """Return the number under which its outcome is recorded; None where it has nothing to commit."""
-        if not self.contends:
+        if not self._changes:
             return None
         promise = self._promise
         return number_of(promise.id) if promise is not None and promise.id is not None else new_number()
 
-    # -- the statements -----------------------------------------------------------------------------------------
-
     async def _run_statements(self) -> list[port.Result]:
         """Run the statements, as many as possible in one write: those before one whose types must be asked for."""
-        for index, statement in enumerate(self.statements):
+        for index, statement in enumerate(self._statements):
             refuse_copy(statement)
             try:
                 check_statement(self.pool.state, self.target, statement)
             except port.StatementFailed as refusal:
                 refusal.statement = index
                 raise
-        waiting = [rules.BEGIN_READING] if self._is_read_only else [rules.BEGIN_WRITING, guard.SET]
-        owners: list[int | None] = [None] * len(waiting)
-        budget = Budget(self.bounds.bytes_max)
-        collectors: list[RowCollector] = []
-        closing: dict[int, PGresult] = {}
-        for index, statement in enumerate(self.statements):
-            encoders = self.pool.state.encoders
-            collectors.append(RowCollector(encoders, self.member, statement.shape, self.bounds, budget=budget))
-            if statement.params and (self.describe or needs_describing(statement)):
-                await self._send(waiting, owners, collectors, closing)
-                waiting, owners = [], []
-            try:
-                values = await self.write_values(statement, describe=self.describe and bool(statement.params))
-            except port.StatementFailed as failure:
-                failure.statement = index
-                raise
-            types = self.pool.state.untold.of_each(statement.sql, values)
-            commands = make_commands(statement, values, rules.chunk_rows(statement, self.bounds), types)
-            waiting += commands
-            owners += [index] * len(commands)
-        await self._send(waiting, owners, collectors, closing)
-        each = [(rows, closing[index]) for index, rows in enumerate(collectors)]
-        results = [rows.finish(last) or await rows.learn(self.member, last) for rows, last in each]
+        budget, encoders = Budget(self.bounds.bytes_max), self.pool.state.encoders
+        self._runner.expect(
+            [RowCollector(encoders, self.member, s.shape, self.bounds, budget=budget) for s in self._statements]
+        )
+        opening = guard.READING if self._is_read_only else guard.WRITING
+        script = [*opening, *(Step(Does.RUN, statement=n) for n in range(len(self._statements)))]
+        await self._runner.run(script, Statements(self, self._statements, describe=self.describe))
+        results = await self._runner.results()
         if not all(is_plain_tag(result.tag) for result in results):
             self._leaves = Leftovers.ANYTHING
         return results
-
-    async def _send(
-        self,
-        commands: list[Command],
-        owners: list[int | None],
-        collectors: list[RowCollector],
-        closing: dict[int, PGresult],
-    ) -> None:
-        def take(chunk: PGresult, number: int) -> None:
-            owner = owners[number]
-            if owner is not None:
-                collectors[owner].take(chunk)
-
-        answer = self.member.send(commands, take)
-        self.member.flush()
-        results = await answer
-        self._notices += self.member.take_notices()
-        if guard.SET in commands:
-            self._is_guarded = any(result.command_status == b"SAVEPOINT" for result in results)
-        check_described(commands, results, owners)
-        error = find_error(results)
-        if error is not None:
-            failure = to_failure(error)
-            if isinstance(failure, port.StatementFailed):
-                failure.statement = owners[results.index(error)]
-            raise failure
-        for result, owner in zip(results, owners, strict=True):
-            if owner is None:
-                continue
-            if result.status == _EMPTY:
-                empty = port.EmptyStatement("there is no SQL statement in the text", sqlstate=None)
-                empty.statement = owner
-                raise empty
-            closing[owner] = result
 
     def _give_back(self) -> None:
         if self.ended is not None:
             self.pool.abandon(self.member)
         else:
             self.pool.give_back(self.member, self._leaves)
-        if any(map(rules.changes_types, self.statements)):
+        if any(map(rules.changes_types, self._statements)):
             self.pool.state.note_change()

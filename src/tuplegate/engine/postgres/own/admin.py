@@ -37,6 +37,7 @@ _LATE_S = 5.0
 _LOOK_EVERY_S = 0.5
 _END_S = 2.0
 LOCK_NOT_AVAILABLE, CANCELED = "55P03", "57014"
+NO_SUCH_ROLE = "42704"
 VALUES_AS_TEXT = {
     "timezone": "UTC",
     "datestyle": "ISO, MDY",
@@ -243,14 +244,6 @@ class AdminSession:
     async def _connect(self) -> Connection:
         return await self._connector.connect(self._database, patient=self._patient, local=self._local)
 
-    async def make_verifier(self, role: str, password: str) -> str:
-        """Return what the engine stores of a password. The password itself is not sent, so it is in no log of the
-        engine."""
-        connection = await self._connected()
-        if connection.closed:  # since it was opened
-            raise port.EngineUnavailable("no connection to the engine")
-        return connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
-
     async def __aenter__(self) -> "AdminSession":
         return self
 
@@ -294,15 +287,24 @@ def _writes(command: Command) -> bool:
 
 
 async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
-    """Give a role the password that the service logs in with."""
-    verifier = await session.make_verifier(role, logins.derive_password(secret, role))
+    """Give a role the password that the service logs in with. The password itself is not sent, so it is in no log of
+    the engine."""
+    verifier = logins.derive_keys(secret, role).verifier
     await session.fetch(f"ALTER ROLE {quote(role)} PASSWORD '{verifier}'")
 
 
 async def restore_password(connector: AdminConnector, role: str, secret: bytes) -> None:
-    """Do the same in a session of its own: a statement of the tenant's may hold the lock that this waits for."""
+    """Do the same in a session of its own: a statement of the tenant's may hold the lock that this waits for.
+
+    Raises EngineUnavailable where there is no such role, which a server does not say to who logs in with a password.
+    """
     async with AdminSession(connector, METADATA_DATABASE) as session:
-        await set_password(session, role, secret)
+        try:
+            await set_password(session, role, secret)
+        except port.StatementFailed as failure:
+            if failure.sqlstate != NO_SUCH_ROLE:
+                raise
+            raise port.EngineUnavailable("the database is not there", failure) from failure
 
 
 async def write_membership(session: AdminSession, *, admin: bool = False, inherit: bool = False) -> str:

@@ -33,6 +33,12 @@ _OWNER_OF_OTHERS = """
 SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = $1 AND NOT pg_has_role(current_user, datdba, 'USAGE')
 """
 
+_GRANT_AUTOVACUUM = """
+DO $$ BEGIN GRANT pg_signal_autovacuum_worker TO {service};
+EXCEPTION WHEN undefined_object OR insufficient_privilege THEN NULL; END $$
+"""
+"""PostgreSQL 18 has that role; before, only a superuser can end autovacuum."""
+
 _LOCKDOWN = (
     "REVOKE CONNECT ON DATABASE postgres FROM PUBLIC",
     "REVOKE CONNECT ON DATABASE template1 FROM PUBLIC",
@@ -108,7 +114,9 @@ async def make_metadata_database(connector: AdminConnector, *, exclusive: bool =
         await _equip_owners(session, owners, full=is_superuser == "t")
         await session.fetch(f"ALTER DATABASE {name} OWNER TO {quote(owners.service)}")
         if exclusive:
-            await _equip_exclusively(session, owners)
+            # Where the disk has little room: disk_watch.py.
+            await session.fetch(f"GRANT pg_checkpoint TO {quote(owners.service)}")
+            await session.fetch(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_ls_tmpdir() TO {quote(owners.service)}")
         for statement in metadata.SCHEMA:
             await session.fetch(statement)
         if is_superuser == "t":
@@ -158,6 +166,7 @@ async def _equip_owners(session: AdminSession, owners: Owners, *, full: bool) ->
     """Give the installation's roles the server's rights that they need; where not `full`, as many as there are to
     give."""
     service, warden = quote(owners.service), quote(owners.warden)
+    await session.fetch(_GRANT_AUTOVACUUM.replace("{service}", service))
     await session.fetch(f"GRANT {quote(owners.dump)} TO {service} WITH ADMIN OPTION")
     for statement in (
         *(f"GRANT {role} TO {service}" for role in ("pg_read_all_stats", "pg_read_all_settings", "pg_signal_backend")),
@@ -171,15 +180,6 @@ async def _equip_owners(session: AdminSession, owners: Owners, *, full: bool) ->
         f"GRANT SET ON PARAMETER session_replication_role TO {service} WITH GRANT OPTION",
     ):
         await session.fetch(statement if full else tolerate(statement))
-
-
-async def _equip_exclusively(session: AdminSession, owners: Owners) -> None:
-    service = quote(owners.service)
-    # How often autovacuum comes: vacuum_pace.py.
-    await session.fetch(f"GRANT ALTER SYSTEM ON PARAMETER autovacuum_naptime TO {service}")
-    await session.fetch(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_reload_conf() TO {service}")
-    # Where the disk has little room: disk_watch.py.
-    await session.fetch(f"GRANT pg_checkpoint TO {service}")
 
 
 async def hand_over(session: AdminSession, owners: Owners, secret: bytes) -> None:

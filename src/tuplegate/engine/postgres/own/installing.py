@@ -15,7 +15,7 @@ from tuplegate.engine.postgres.own.probes import find_problems, find_warnings
 from tuplegate.engine.postgres.tenancy.carrying import read_sorting
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
-from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES, ForeignWords, find_weaknesses
+from tuplegate.engine.postgres.tenancy.weaknesses import SHARED, TRIED, ForeignWords, find_weaknesses
 
 _log = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class PostgresLogin:
 
     async def find_sorting(self) -> str:
         async with self.metadata() as session:
-            return await read_sorting(session, AdminConnector(self.conninfo).owners.template)
+            return await read_sorting(session, AdminConnector(self.conninfo).owners.metadata)
 
 
 class PostgresOwner:
@@ -126,9 +126,13 @@ class PostgresPreparation:
                 f"\n- it has nothing of this installation, but databases live on the engine {name}: check the URL"
             )
 
-    async def make_ready(self, secret: bytes, sorting: str | None = None) -> "ReadyPostgres":
+    async def make_ready(
+        self, secret: bytes, sorting: str | None = None, *, has_databases: bool = True
+    ) -> "ReadyPostgres":
+        """`has_databases`: databases of tenants are made on this server."""
         await foundation.hand_over(self.session, self._owner.owners, secret)
-        await self._make_template(sorting)
+        if has_databases:
+            await self._make_template(sorting)
         login = _login(self._owner, secret, self._walls)
         service = AdminConnector(login.conninfo)
         async with _login_checked(), AdminSession(service, METADATA_DATABASE) as trial:
@@ -184,7 +188,7 @@ class ReadyPostgres:
         if self.is_bundled:
             return ()
         if database is None:
-            return () if self.login.walls.full else WEAKNESSES
+            return SHARED if self.login.walls.full else (*SHARED, *TRIED)
         try:
             return await find_weaknesses(self.service, database, self.secret)
         except ForeignWords as exc:

@@ -9,7 +9,6 @@ from typing import Protocol
 from tuplegate.engine.bundled.binaries import MAJOR_MIN, MINIMUM_MINOR
 from tuplegate.engine.libpq.types import BUILT_IN_TYPES_SQL, TypeInfo, read_types
 from tuplegate.engine.port import StatementFailed
-from tuplegate.engine.postgres.safety.locks import CAPACITY_SQL
 
 VERSION_TESTED = 18
 
@@ -76,19 +75,16 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A server's answers, asked for before anything is built for it. `lock_capacity` is the size of its table of
-    locks."""
+    """A server's answers, asked for before anything is built for it."""
 
     can: Capabilities
     built_in: dict[int, TypeInfo]
-    lock_capacity: int
 
 
 async def probe_all(session: ProbeSession) -> Probed:
     """Ask everything that the adapter is built with."""
     built_in = read_types(await session.fetch(BUILT_IN_TYPES_SQL))
-    can = await probe(session)
-    return Probed(can, built_in, int(str((await session.fetch(CAPACITY_SQL))[0][0])))
+    return Probed(await probe(session), built_in)
 
 
 async def probe(session: ProbeSession) -> Capabilities:

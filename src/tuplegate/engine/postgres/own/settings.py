@@ -1,9 +1,12 @@
 """The settings that the adapter is built with."""
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
+from tuplegate.engine.libpq.crowd import Crowd
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.replication.primary import Primary
@@ -24,8 +27,6 @@ class EngineSettings:
     queue_max: int = 1000
     connect_timeout_s: float = 10.0
     idle_close_s: float = 60.0
-    may_signal: bool = False
-    """The engine's processes are on this machine and serve nobody else."""
     attempts_max: int = 50
     primary: Primary | None = None
     """Of the engine; None for a server that is always the same."""
@@ -36,10 +37,10 @@ class EngineSettings:
     exclusive: bool = True
     dump_tools: tuple[DumpTool, ...] = ()
     dumps_max: int = 2
+    hold_place: Callable[[str], AbstractAsyncContextManager[bool]] | None = None
+    """Holds a name for all engines of the installation; None where there is this one alone."""
     disk: Disk | None = None
     """That of the engine's data, where it is watched."""
-    process_bytes_max: int | None = None
-    """Memory that a process of the engine may take; None where the engine does not bound it."""
     transaction_life_s: float = 3600.0
     """How long a client that speaks the engine's protocol itself may leave a transaction open."""
     replicas: tuple[str, ...] = ()
@@ -50,5 +51,9 @@ class EngineSettings:
     """Rows in memory that came from the engine and are in no answer yet."""
     stocks: Stocks | None = None
     """Where such rows are counted, if that is together with those of other engines."""
+    kill: Callable[[str], None] | None = None
+    """Kills the server of a database, with all that runs there; None where that would meet others."""
+    crowd: Crowd | None = None
+    """The pools that its connections are bounded together with, if there are others."""
     weaknesses: tuple[Weakness, ...] = ()
     """What tenants were found to reach at the start."""

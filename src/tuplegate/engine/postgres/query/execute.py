@@ -9,50 +9,43 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
   (see `sizes`) everything.
 """
 
+from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import Final
 
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.connection import STREAM_IT, TOO_WIDE, explain_width
-from tuplegate.engine.libpq.failures import check, is_internal
+from tuplegate.engine.libpq.failures import STREAM_IT, TOO_WIDE, check, explain_width, is_internal
 from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key
-from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, is_plain_tag
 from tuplegate.engine.libpq.parameters import needs_describing, write_params, write_texts
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector
-from tuplegate.engine.libpq.templates import Form, Template, find_template
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.preparing import drop_stale, judge, prepare, read_statement
-from tuplegate.engine.postgres.query.rules import (
-    NUMBER,
-    READERS,
+from tuplegate.engine.postgres.replication.positions import read_answer
+from tuplegate.engine.postgres.rules.blocks import COMMIT_BLINDLY, NUMBER, WAIT, open_for
+from tuplegate.engine.postgres.rules.statements import (
     allow_steps,
-    begin,
-    changes_types,
     chunk_rows,
     find_size_check,
     lacks_disk,
     may_commit_lazily,
     may_write,
     must_only_read,
-    text_may_write,
-    works_in_steps,
-    write_in_block,
 )
-from tuplegate.engine.postgres.query.run import RepeatableRun
-from tuplegate.engine.postgres.replication.positions import read_answer
-from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full, vacuum_runs_code
-
-# A template calls nothing.
-_COMMIT: Final = Command(b"COMMIT", begins=False)
+from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, vacuum_runs_code
+from tuplegate.engine.run.ends import explain_full
+from tuplegate.engine.run.run import RepeatableRun
+from tuplegate.engine.run.runner import Runner, check_tag
+from tuplegate.engine.run.steps import Does, Step
+from tuplegate.engine.sql.facts import Facts, Leftovers, is_plain_tag, read_facts
+from tuplegate.engine.sql.templates import Form, Template, find_template
 
 
 # size: it carries what one attempt has found out from one exchange with the engine to the next.
-class Execution(RepeatableRun[port.Result]):
+class Execution(RepeatableRun[Pool, port.Result]):
     """One statement. `as_sent` runs the very text, whatever was prepared.
 
     Of one attempt: `applied` means that it is committed, whatever fails from then on. `wrote`: it may have written.
@@ -67,6 +60,7 @@ class Execution(RepeatableRun[port.Result]):
         super().__init__(pool, target, bounds, deadline)
         self.statement = statement
         self.as_sent = False
+        self._facts: Facts | None = None
 
     def begin(self, member: Member) -> None:
         super().begin(member)
@@ -79,8 +73,15 @@ class Execution(RepeatableRun[port.Result]):
         self.asked: DirectFuture[list[PGresult]] | None = None
 
     @property
+    def facts(self) -> Facts:
+        """Return what is known of the text. What is prepared was read when it was."""
+        if self._facts is None:
+            self._facts = read_facts(self.statement.sql, self.statement.keyword)
+        return self._facts
+
+    @property
     def writes(self) -> bool:
-        return may_write(self.target, self.statement, self.pool) and not works_in_steps(self.statement)
+        return may_write(self.target, self.facts, self.pool) and not self.facts.works_in_steps
 
     @property
     def may_grow(self) -> bool:
@@ -92,21 +93,21 @@ class Execution(RepeatableRun[port.Result]):
 
     @property
     def contends(self) -> bool:
-        return may_write(self.target, self.statement, self.pool)
+        return may_write(self.target, self.facts, self.pool)
 
     @property
     def must_commit(self) -> bool:
-        return self.target.may_write and text_may_write(self.statement)
+        return self.target.may_write and self.facts.may_write
 
     async def check_conflict(self, conflict: port.Conflict) -> None:
         # What commits in steps of its own cannot be started over.
-        if self.applied or "concurrently" in fold(self.statement.sql):
+        if self.applied or self.facts.is_concurrent:
             raise conflict
 
     def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
         if self.applied:
             return False
-        if not works_in_steps(self.statement) and self.adapt_connection(failure, fresh=fresh):
+        if not self.facts.works_in_steps and self.adapt_connection(failure, fresh=fresh):
             return True
         if self.prepared and failure.never_ran:
             self.as_sent = True  # so that the error speaks of the text that its writer knows, or there is none
@@ -127,9 +128,9 @@ class Execution(RepeatableRun[port.Result]):
         elif keeps and len(statement.sql) <= LENGTH_MAX:
             key = (statement.sql, ())
         kept = None if key is None else member.kept.get(key)
-        reading = read_statement(statement, template) if kept is None else kept.reading
-        self.lazy = may_commit_lazily(self.target, reading, self.pool)
-        plain = reading.plain
+        facts = self._facts = read_statement(statement, template) if kept is None else kept.facts
+        self.lazy = may_commit_lazily(self.target, facts, self.pool)
+        plain = facts.plain
         if not plain:
             state.begin_doubt()
         if member.kept and (state.has_code or not plain):
@@ -143,7 +144,7 @@ class Execution(RepeatableRun[port.Result]):
                 rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
                 first: list[Command] = []
                 if key is not None:
-                    kept = self._find_prepared(key, template, kept, reading, now, first)
+                    kept = self._find_prepared(key, template, kept, now, first)
                 if kept is not None and template is not None:
                     values = template.values
                 results = await self._send(values, rows, kept, first)
@@ -151,11 +152,11 @@ class Execution(RepeatableRun[port.Result]):
             if self.wrote:
                 if self.lazy:
                     await self.pool.flush_commits(member, self.deadline)
-                if self.pool.demands_standby and may_write(self.target, statement, self.pool):
+                if self.pool.demands_standby and may_write(self.target, facts, self.pool):
                     await self.pool.see_confirmed(member, self.deadline)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
-            failure.notices = member.take_notices()
+            failure.notices, failure.statement = failure.notices + member.take_notices(), None
             self._give_back(None, broken=is_internal(failure), plain=plain)
             if self.was_cancelled(failure):
                 raise self.explain_cancel(failure) from failure
@@ -181,17 +182,17 @@ class Execution(RepeatableRun[port.Result]):
             await judge(self.pool, member, self.unjudged, key, now, is_template=template is not None)
         if self.pool.position is not None:
             result.reached = await self._read_position(self.pool.position)
-        self._give_back_used(result, reading, now)
+        self._give_back_used(result, now)
         return result
 
-    def _give_back_used(self, result: port.Result, reading: Reading, now: float) -> None:
-        plain = reading.plain
-        left = None if self.pool.must_inspect(plain, now) else reading.leftovers
+    def _give_back_used(self, result: port.Result, now: float) -> None:
+        plain = self.facts.plain
+        left = None if self.pool.must_inspect(plain, now) else self.facts.leftovers
         self._give_back(left, broken=plain and not is_plain_tag(result.tag), plain=plain)
 
     def _explain_width(self, had_code: bool, exec_us: int) -> port.EngineFailure:
         """Say what became of a statement whose rows were too wide."""
-        if self.access is port.Access.WRITE and (had_code or text_may_write(self.statement)):
+        if self.access is port.Access.WRITE and (had_code or self.facts.may_write):
             return port.OutcomeUnknown(f"{TOO_WIDE}; what the statement wrote may or may not have been applied")
         return explain_width(STREAM_IT, exec_us)
 
@@ -209,7 +210,6 @@ class Execution(RepeatableRun[port.Result]):
         key: Key,
         template: Template | None,
         kept: KeptStatement | None,
-        reading: Reading,
         now: float,
         first: list[Command],
     ) -> KeptStatement | None:
@@ -220,17 +220,15 @@ class Execution(RepeatableRun[port.Result]):
                 first += stale
                 kept = None
         if kept is None:
-            kept = self._prepare(key, template, reading, now, first)
+            kept = self._prepare(key, template, now, first)
         if kept is None or (template is not None and not kept.verdict.takes(template.values)):
             return None
         kept.runs -= 1
         return kept
 
-    def _prepare(
-        self, key: Key, template: Template | None, reading: Reading, now: float, first: list[Command]
-    ) -> KeptStatement | None:
+    def _prepare(self, key: Key, template: Template | None, now: float, first: list[Command]) -> KeptStatement | None:
         """Prepare it. Return None where it does not come often, or is not known to mean the same later."""
-        found = prepare(self.member, self.pool.state, self.statement, key, template, reading, now)
+        found = prepare(self.member, self.pool.state, self.statement, key, template, self.facts, now)
         if isinstance(found, Form):
             self.unjudged = found
             return None
@@ -259,13 +257,11 @@ class Execution(RepeatableRun[port.Result]):
         reset = member.take_reset()
         commands = first if reset is None else [reset, *first]
         if kept is None:
-            commands.append(
-                Command(self.statement.sql.encode(), values or None, chunk_rows(self.statement, self.bounds))
-            )
+            commands.append(Command(self.statement.sql.encode(), values or None, chunk_rows(self.facts, self.bounds)))
         else:
             self.prepared = True
             rows.expect(kept)
-            commands.append(Command(b"", values, chunk_rows(self.statement, self.bounds), name=kept.name))
+            commands.append(Command(b"", values, chunk_rows(self.facts, self.bounds), name=kept.name))
         answer = member.send(commands, rows.take)
         if self.pool.position is not None:
             self.asked = member.send(self.pool.position)  # on its own, so it is run after the commit
@@ -285,8 +281,8 @@ class Execution(RepeatableRun[port.Result]):
     async def _run_carefully(self) -> port.Result:
         """Run what needs more than one exchange with the engine."""
         await self.pool.freshen(self.member)
-        size_check = await find_size_check(self.pool, self.member, self.target, self.statement)
-        if must_only_read(self.statement, size_check):
+        size_check = await find_size_check(self.pool, self.member, self.target, self.facts)
+        if must_only_read(self.facts, size_check):
             self.access = port.Access.READ
             return await self._run_reading(size_check)
         if self.statement.keyword in ("call", "do"):
@@ -297,16 +293,10 @@ class Execution(RepeatableRun[port.Result]):
             self.runs_code = await vacuum_runs_code(self.member)
         if size_check is not None:
             return await self._run_within(size_check)
-        if self._asks_types or self._must_tell_writes():
+        if self.must_ask(0) or self._must_tell_writes():
             return await self._run_in_block(None)
-        await allow_steps(self.member, self.statement)
+        await allow_steps(self.member, self.facts)
         return await self._run_plainly(await self._write_params())
-
-    @property
-    def _asks_types(self) -> bool:
-        """Return whether the parameters depend on types that the engine is asked for. Then it runs in the same block,
-        which holds the tables as they were described."""
-        return bool(self.statement.params) and (self.describe or needs_describing(self.statement))
 
     async def _write_params(self) -> list[bytes | None] | None:
         params = await write_params(self.pool.encoders, self.member, self.statement, self, describe=self.describe)
@@ -338,40 +328,43 @@ class Execution(RepeatableRun[port.Result]):
         there, too."""
         state = self.pool.state
         may_run = state.has_lasting_code or self.lazy or (state.has_code and self.pool.demands_standby)
-        return may_run and self.target.may_write and self.statement.keyword in READERS | WRITES
+        return may_run and self.target.may_write and (self.facts.is_reader or self.facts.is_change)
 
     async def _run_in_block(self, size_check: SizeCheck | None) -> port.Result:
-        beginning: list[Command] = []
-        if self._asks_types:
-            params = await write_in_block(self.member, self.access, self.target.on_replica, self._write_params)
-        else:
-            params = await self._write_params()
-            beginning = begin(self.access, on_replica=self.target.on_replica)
+        runner = Runner(self.member)
         rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
-        in_chunks = self.statement.keyword not in ("call", "do")
-        rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0
-        statement = Command(self.statement.sql.encode(), params, rows_at_once)
-        commit = [NUMBER, self.pool.state.ready_to_commit, _COMMIT]
-        ending = commit if size_check is None else []
-        answer = self.member.send([*beginning, statement, *ending], rows.take)
-        self.member.flush()
-        results = await answer
-        check(results)
-        notices: list[port.Notice] = []
+        runner.expect([rows])
+        script = [*open_for(self.access, on_replica=self.target.on_replica), Step(Does.RUN, statement=0)]
         if size_check is not None:
-            notices = self.member.take_notices()
+            await runner.run(script, self)
             await size_check.check(self.member)
-            results += await self.member.run(*commit)
-            check(results)
-        self.wrote = results[-3].get_value(0, 0) is not None
-        if results[-1].command_status != b"COMMIT":
-            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
-        own = results[len(beginning)]
-        if not in_chunks and own.nfields:
-            rows.take(own)
-        result = self._read([own], rows) or await self._learn(own, rows)
-        result.notices += notices
+            script = []
+        answers = await runner.run([*script, NUMBER, WAIT, COMMIT_BLINDLY], self)
+        self.wrote = answers[Does.NUMBER].get_value(0, 0) is not None
+        check_tag(answers, Does.COMMIT, b"COMMIT")
+        self.applied = True
+        [result] = await runner.results()
+        result.notices += runner.notices
         return result
+
+    # -- the runner's writer ------------------------------------------------------------------------------------
+
+    def must_ask(self, statement: int) -> bool:
+        """Return whether the parameters depend on types that the engine is asked for. Then it runs in the same block,
+        which holds the tables as they were described."""
+        return bool(self.statement.params) and (self.describe or needs_describing(self.statement))
+
+    async def write(self, statement: int) -> list[Step]:
+        params = await self._write_params()
+        in_chunks = self.facts.keyword not in ("call", "do")
+        rows_at_once = chunk_rows(self.facts, self.bounds) if in_chunks else 0
+        return [Step(Does.RUN, Command(self.statement.sql.encode(), params, rows_at_once), statement=statement)]
+
+    def write_own(self, step: Step) -> list[Step]:
+        return [step]
+
+    def check(self, steps: Sequence[Step], results: Sequence[PGresult]) -> None:
+        pass
 
     async def _learn(self, last: PGresult, rows: RowCollector) -> port.Result:
         self.applied = True
@@ -388,5 +381,5 @@ class Execution(RepeatableRun[port.Result]):
             self.pool.give_back_unclean(self.member, plain=plain)
         else:
             self.pool.give_back(self.member, left)
-        if changes_types(self.statement.keyword):
+        if self.facts.changes_types:
             self.pool.encoders.forget()

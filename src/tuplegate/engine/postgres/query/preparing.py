@@ -10,8 +10,7 @@ from typing import Final
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.kept import KEPT_MAX, LENGTH_MAX, KeptStatement, Key, is_lasting
-from tuplegate.engine.libpq.leftovers import Leftovers, Reading, read_text
+from tuplegate.engine.libpq.kept import KEPT_MAX, LENGTH_MAX, KeptStatement, Key
 from tuplegate.engine.libpq.plans import (
     ANY_NUMBER,
     CUSTOM_PLANS,
@@ -23,20 +22,27 @@ from tuplegate.engine.libpq.plans import (
 )
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector
-from tuplegate.engine.libpq.templates import Form, Template, find_form, find_template
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
+from tuplegate.engine.sql.facts import Facts, Leftovers, read_facts
+from tuplegate.engine.sql.templates import Form, Template, find_form, find_template, is_lasting
 
 _NO_PARAMETERS: Final = Verdict(ANY_NUMBER)
-_READ: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.NOTHING)
-_WRITTEN: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.SEQUENCES)
+_OF_TEMPLATES: Final = {
+    "select": Facts("select", plain=True, leftovers=Leftovers.NOTHING, may_write=False),
+    **{
+        keyword: Facts(keyword, plain=True, leftovers=Leftovers.SEQUENCES, may_write=True)
+        for keyword in ("insert", "update", "delete")
+    },
+}
+
+_OWN: Final = _OF_TEMPLATES["select"]
+"""The service's own statements leave nothing behind."""
 
 
-def read_statement(statement: port.Statement, template: Template | None) -> Reading:
-    """Return what the text can leave behind; that of a template, whatever its literals are."""
-    if template is None:
-        return read_text(statement.sql, statement.keyword)
-    return _READ if statement.keyword == "select" else _WRITTEN
+def read_statement(statement: port.Statement, template: Template | None) -> Facts:
+    """Return the facts of a statement; those of a template, whatever its literals are."""
+    return read_facts(statement.sql, statement.keyword) if template is None else _OF_TEMPLATES[statement.keyword]
 
 
 def drop_stale(member: Member, state: DatabaseState, key: Key, kept: KeptStatement, now: float) -> list[Command]:
@@ -53,7 +59,7 @@ def prepare(
     statement: port.Statement,
     key: Key,
     template: Template | None,
-    reading: Reading,
+    facts: Facts,
     now: float,
 ) -> KeptStatement | Form | None:
     """Note a statement that is to be prepared. Return a form where its columns must be judged first, and None where it
@@ -70,7 +76,7 @@ def prepare(
         often.note_verdict(key, verdict, now, version)
     if not verdict.runs:
         return None
-    kept = member.kept[key] = KeptStatement(reading, now, version, verdict)
+    kept = member.kept[key] = KeptStatement(facts, now, version, verdict)
     return kept
 
 
@@ -159,7 +165,9 @@ class Preparing:
         commands: list[Command] = []
         kept = self._find_fresh(key, commands)
         if kept is None:
-            kept = self._member.kept[key] = KeptStatement(_READ, self._now, self._pool.state.version, _NO_PARAMETERS)
+            kept = self._member.kept[key] = KeptStatement(
+                _OF_TEMPLATES["select"], self._now, self._pool.state.version, _NO_PARAMETERS
+            )
             self._name(key, kept, commands)
         return [*commands, Command(b"", command.params, name=kept.name, begins=command.begins)]
 
@@ -182,8 +190,8 @@ class Preparing:
     def _prepare(
         self, statement: port.Statement, key: Key, template: Template | None, commands: list[Command]
     ) -> KeptStatement | None:
-        reading = read_statement(statement, template)
-        found = prepare(self._member, self._pool.state, statement, key, template, reading, self._now)
+        facts = read_statement(statement, template)
+        found = prepare(self._member, self._pool.state, statement, key, template, facts, self._now)
         if isinstance(found, Form):
             self._unjudged[key] = (found, template is not None)
             return None

@@ -13,12 +13,13 @@ from tuplegate.engine.libpq.connection import read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.run import Run, Why, explain_age
+from tuplegate.engine.run.ends import Why, explain_age
+from tuplegate.engine.run.run import Run
 
 _IDLE = pq.TransactionStatus.IDLE
 
 
-class SessionRun(Run):
+class SessionRun(Run[Pool]):
     """`under_way`: something was sent and is not answered yet."""
 
     def __init__(

@@ -10,25 +10,32 @@ is not counted as the engine's.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.connection import STREAM_APART, explain_width
-from tuplegate.engine.libpq.failures import check, find_error, is_internal
-from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text, refuse_copy
+from tuplegate.engine.libpq.failures import STREAM_APART, check, explain_width, find_error, is_internal
 from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.libpq.rows import UNREADABLE, find_encoder
 from tuplegate.engine.libpq.turns import choose_pause_s
-from tuplegate.engine.postgres.query import rules
 from tuplegate.engine.postgres.query.stream_run import StreamRun
-from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full
+from tuplegate.engine.postgres.rules.blocks import COMMIT_BLINDLY, NUMBER, WAIT, open_for
+from tuplegate.engine.postgres.rules.statements import (
+    allow_steps,
+    find_size_check,
+    lacks_disk,
+    may_commit_lazily,
+    must_only_read,
+)
+from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck
+from tuplegate.engine.run.ends import explain_full
+from tuplegate.engine.run.steps import list_commands
+from tuplegate.engine.sql.facts import refuse_copy
 
 _PORTION_ROWS_MAX = 256
 _PORTION_US = 10_000
@@ -49,9 +56,8 @@ _NOTICES_MAX = 100
 @asynccontextmanager
 async def open_stream(run: StreamRun, measures: Measures, attempts_max: int) -> AsyncIterator["Stream"]:
     """Parse and describe the statement, and begin it. The connection is given back when the block is left."""
-    pool, member, statement = run.pool, run.member, run.statement
+    pool, member, plain = run.pool, run.member, run.facts.plain
     answered = broken = False
-    plain = is_plain(statement.sql, statement.keyword)
     if not plain:
         pool.state.begin_doubt()
     try:
@@ -72,7 +78,7 @@ async def open_stream(run: StreamRun, measures: Measures, attempts_max: int) -> 
             pool.abandon(member)
         if not plain:
             pool.state.end_doubt()
-        if rules.changes_types(statement.keyword):
+        if run.facts.changes_types:
             pool.encoders.forget()
 
 
@@ -84,8 +90,8 @@ async def begin_stream(run: StreamRun) -> "Stream":
             if not run.is_inside:
                 member.hide_kept()
                 await pool.freshen(member)
-            size_check = None if run.is_inside else await rules.find_size_check(pool, member, run.target, statement)
-            if statement.only_reads or rules.must_only_read(statement, size_check):
+            size_check = None if run.is_inside else await find_size_check(pool, member, run.target, run.facts)
+            if statement.only_reads or must_only_read(run.facts, size_check):
                 run.access = port.Access.READ
             described = await _declare(run)
             kind: type[Stream] = _CursorStream
@@ -114,12 +120,18 @@ async def _write_params(run: StreamRun) -> list[bytes | None] | None:
 
 
 async def _write_params_in_block(run: StreamRun) -> list[bytes | None] | None:
-    return await rules.write_in_block(run.member, run.access, run.target.on_replica, partial(_write_params, run))
+    """Open a block and write the parameters in it, which holds the tables as they are described. The first question
+    goes together with BEGIN."""
+    opening = open_for(run.access, on_replica=run.target.on_replica)
+    begun = run.member.send(list_commands(opening))
+    params = await _write_params(run)
+    check(await begun)
+    return params
 
 
 async def _declare(run: StreamRun) -> PGresult | None:
     """Open the cursor and describe it. Return None where the statement cannot be one."""
-    if run.statement.keyword not in rules.CURSORS:
+    if not run.facts.is_query:
         return None
     params = await (_write_params(run) if run.is_inside else _write_params_in_block(run))
     declare = Command(b"DECLARE tuplegate NO SCROLL CURSOR FOR " + run.statement.sql.encode(), params)
@@ -156,12 +168,11 @@ class Stream(StreamedRows):
         return self._run.elapsed_us
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
-        run, statement = self._run, self._run.statement
-        reading = read_text(statement.sql, statement.keyword)
+        run, facts = self._run, self._run.facts
         lazy = (
             run.access is port.Access.WRITE
             and not run.is_inside
-            and (rules.may_commit_lazily(run.target, reading, run.pool) or statement.keyword in ("call", "do"))
+            and (may_commit_lazily(run.target, facts, run.pool) or facts.keyword in ("call", "do"))
         )
         replicated = run.pool.demands_standby and run.writes and not run.is_inside
         self._must_confirm = lazy or replicated
@@ -185,7 +196,7 @@ class Stream(StreamedRows):
             exc.exec_us = self.exec_us
             if run.was_cancelled(exc):
                 raise run.explain_cancel(exc) from exc
-            if rules.lacks_disk(exc, self._size_check):
+            if lacks_disk(exc, self._size_check):
                 raise explain_full(DISK_LOW) from exc
             raise
         self.finished = True
@@ -226,12 +237,12 @@ class Stream(StreamedRows):
             return b""
 
     async def _commit(self) -> None:
-        state = self._run.pool.state
         with self._run:
             if self._size_check is not None:
                 await self._size_check.check(self._member)
-            looked_at = [state.ready_to_commit] if self._run.may_grow and state.has_code else []
-            results = await self._member.run(rules.NUMBER, *looked_at, Command(b"COMMIT", begins=False))
+            waits = self._run.may_grow and self._run.pool.state.has_code
+            closing = [NUMBER, WAIT, COMMIT_BLINDLY] if waits else [NUMBER, COMMIT_BLINDLY]
+            results = await self._member.run(*list_commands(closing))
         check(results)
         self._must_confirm = self._must_confirm and results[0].get_value(0, 0) is not None
         if results[-1].command_status != b"COMMIT":
@@ -292,7 +303,7 @@ class _PlainStream(Stream):
     async def _once(self, attempt: int) -> AsyncIterator[bytes]:
         member, run, statement = self._member, self._run, self._run.statement
         at_once = statement.keyword in ("call", "do")
-        runs_code = statement.keyword in WRITES and run.pool.state.has_lasting_code
+        runs_code = run.facts.is_change and run.pool.state.has_lasting_code
         needs_block = at_once or runs_code or self._size_check is not None or bool(statement.params)
         in_block = needs_block and not run.is_inside
         with run:
@@ -302,7 +313,7 @@ class _PlainStream(Stream):
             elif run.is_inside:
                 params = await _write_params(run)
             else:
-                await rules.allow_steps(member, statement)
+                await allow_steps(member, run.facts)
         command = Command(statement.sql.encode(), params, chunk_rows=0 if at_once else 1)
         arriving = ArrivingRows(member)
         async for chunks in arriving.read([command], run):

@@ -14,9 +14,9 @@ from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import SettingsRefused
 from tuplegate.engine.postgres.pools import Pools
-from tuplegate.engine.postgres.query.run import Running
 from tuplegate.engine.postgres.query.wire_run import Fetch, WireRun
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.run.run import Running
 
 _log: Final = structlog.get_logger()
 
@@ -42,10 +42,6 @@ class Wires:
         self._settings = settings
         self._opening = 0
         self._open: set[WireRun] = set()
-
-    def list_open(self) -> list[WireRun]:
-        """Return the connections that nobody has begun to end."""
-        return [run for run in self._open if not run.is_ending]
 
     def let_go(self, databases: frozenset[str]) -> None:
         """End the connections to databases that are copied, reset or moved."""

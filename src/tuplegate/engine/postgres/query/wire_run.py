@@ -1,10 +1,9 @@
 """A client that speaks PostgreSQL's protocol itself, on a connection of its own with its key's role.
 
 libpq opens the connection, as for any other, and what must be so is verified. Then its socket is taken over, and libpq
-is left only to cancel and to close. What runs there is a `Run`: the same watches end it for its time, its locks and its
-room. What they cannot do here by a cancel, because the client holds a transaction open and nothing runs, is done when
-its next statement comes, or by ending the connection. The memory of its server process is watched too, where the
-engine bounds that. Once the connection is to end, nothing more is passed on to the engine.
+is left only to cancel and to close. What runs there is a `Run`: the same watches end it for its time and its room. What
+they cannot do here by a cancel, because the client holds a transaction open and nothing runs, is done when its next
+statement comes, or by ending the connection. Once the connection is to end, nothing more is passed on to the engine.
 """
 
 import asyncio
@@ -20,10 +19,9 @@ from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.port.wire import WireState
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.run import Run, Running, Why, explain_age
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
-from tuplegate.engine.postgres.safety.process_memory import MemoryWatch
-from tuplegate.engine.postgres.safety.sizes import explain_full
+from tuplegate.engine.run.ends import Why, explain_age, explain_full
+from tuplegate.engine.run.run import Run, Running
 
 _log: Final = structlog.get_logger()
 
@@ -53,7 +51,7 @@ Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
 
 
 # size: it carries what it knows of the client's session from one message to the next.
-class WireRun(Run):
+class WireRun(Run[Pool]):
     """The work of a client on its own connection: among the runs while a transaction is open or something runs."""
 
     def __init__(
@@ -87,10 +85,8 @@ class WireRun(Run):
         self._judged_at = -math.inf
         self._explained: port.StatementFailed | None = None
         self._cancelling = False
-        self.is_ending = False
-        self.is_listening = False
+        self._is_ending = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._memory = MemoryWatch(member.backend, settings.process_bytes_max, self._is_running, self.end_for)
 
     # -- the port -----------------------------------------------------------------------------------------------
 
@@ -98,13 +94,12 @@ class WireRun(Run):
         return self._link.read()
 
     async def write(self, data: bytes) -> None:
-        if not self.is_ending:
+        if not self._is_ending:
             await self._link.write(data)
 
     async def admit(self, begins: int) -> None:
         self.pool.check()
-        self._memory.look_before()
-        if self.is_ending and self._explained is not None:
+        if self._is_ending and self._explained is not None:
             raise port.StatementFailed(self._explained.message, sqlstate="57P01")
         if self._outlived:
             raise explain_age()
@@ -137,14 +132,10 @@ class WireRun(Run):
             if was is not WireState.RUNNING:
                 self._started += 1
                 self._give_time()
-                self._memory.follow()
         else:
             self.deadline = self._life_ends
-            if not self._cancelling and not self.is_ending:
+            if not self._cancelling and not self._is_ending:
                 self._explained = None
-
-    def note_listening(self, listens: bool) -> None:
-        self.is_listening = listens
 
     def explain(self, sqlstate: str) -> port.StatementFailed | None:
         return self._explained if sqlstate in _ENDED else None
@@ -169,13 +160,6 @@ class WireRun(Run):
         """Nobody reads what it runs: it is taken for what takes room."""
         return ["insert"] if self.target.may_write else ["select"]
 
-    @property
-    def busy_since(self) -> float | None:
-        """Return since when its server process can read no notifications: it is in a transaction, or its client takes
-        nothing."""
-        entered = self._running.runs.get(self)
-        return self._link.full_since if entered is None else entered
-
     def end(self, why: Why, full_at: int = 0) -> None:
         if why is Why.OUTLIVED:
             now = asyncio.get_running_loop().time()
@@ -193,17 +177,6 @@ class WireRun(Run):
             self.ended = why
             self.full_at = full_at
             self._spawn(self._end_running(why))
-
-    def end_oldest(self) -> None:
-        """Nothing can be cancelled where the transaction waits for its client. What it has read does not matter: it
-        keeps the locks of others."""
-        if self.ended is not None:
-            return
-        self.ended = Why.OUTLIVED
-        if self._state is WireState.RUNNING:
-            self._spawn(self._end_running(Why.OUTLIVED))
-        else:
-            self.end_for("the transaction was open for longest and kept the locks of all others; run it again")
 
     async def _end_life(self) -> None:
         if await self._waits_for_standby():
@@ -247,7 +220,7 @@ class WireRun(Run):
             await self._end_process()
         finally:
             self._cancelling = False
-            if not self.is_ending:
+            if not self._is_ending:
                 self.ended = self._explained = None
 
     async def _cancel_running(self) -> bool:
@@ -263,7 +236,7 @@ class WireRun(Run):
         return True
 
     async def _end_process(self) -> None:
-        self.is_ending = True
+        self._is_ending = True
         await self.pool.end_process(self.member)
 
     async def _cancel_quietly(self) -> None:
@@ -281,13 +254,10 @@ class WireRun(Run):
     async def _waits_for_standby(self) -> bool:
         return self.pool.primary.replication.waits and await self.pool.waits_for_standby(self.member)
 
-    def _is_running(self) -> bool:
-        return self._state is WireState.RUNNING
-
     def end_for(self, reason: str) -> None:
-        """End the connection at once: its database must be let go of, or it takes what others need."""
-        if not self.is_ending:
-            self.is_ending = True
+        """End the connection at once: its database must be let go of, or its transaction is open for too long."""
+        if not self._is_ending:
+            self._is_ending = True
             _log.info("a connection of a client was ended", database=self.target.database, reason=reason)
             self._explained = port.StatementFailed(reason, sqlstate="57P01")
             self._spawn(self._end_process())
@@ -300,7 +270,7 @@ class WireRun(Run):
 
     def _enter(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._running.enter(self, now)
+        self._running.enter(self)
         self._life_ends = now + self._life_s
         self.begun = self.member.meter.begun
         self._outlived = False
@@ -311,7 +281,8 @@ class WireRun(Run):
     def _leave(self) -> None:
         self._life_ends = math.inf
         self._outlived = False
-        if self._running.runs.pop(self, None) is not None and self._in_doubt:
+        self._running.runs.discard(self)
+        if self._in_doubt:
             self._in_doubt = False
             self.pool.state.end_doubt()
 
@@ -324,8 +295,7 @@ class WireRun(Run):
         """The client has left: cancel what runs, and close. The connection keeps its place until its process is
         gone."""
         self._link.close()
-        self._memory.close()
-        self._running.runs.pop(self, None)
+        self._running.runs.discard(self)
         for task in self._tasks:
             task.cancel()
         self.pool.see_off(self.member, is_running=self._state is WireState.RUNNING, in_doubt=self._in_doubt)

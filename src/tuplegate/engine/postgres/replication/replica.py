@@ -23,19 +23,19 @@ from tuplegate.engine.postgres.own.probes import Probed
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import Pools
-from tuplegate.engine.postgres.query.attempts import Attempts
 from tuplegate.engine.postgres.query.execute import Execution
-from tuplegate.engine.postgres.query.run import Running
 from tuplegate.engine.postgres.query.stream import Stream, open_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.replication.positions import Position, standby_lsn
-from tuplegate.engine.postgres.replication.progress import ANSWER_S, LAG_MAX_S, Progress, in_time
+from tuplegate.engine.postgres.replication.progress import ANSWER_S, LAG_MAX_S, Progress
 from tuplegate.engine.postgres.replication.standby import Astray, NoStandby, Standby
 from tuplegate.engine.postgres.replication.verified import Unfit
-from tuplegate.engine.postgres.safety.locks import CAPACITY_SQL
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
 from tuplegate.engine.postgres.safety.watch import Watch
-from tuplegate.engine.postgres.transaction.two_phase import Decider, TransactionRun
+from tuplegate.engine.postgres.transaction.deciding import Decider
+from tuplegate.engine.postgres.transaction.transaction import TransactionRun
+from tuplegate.engine.run.attempts import Attempts
+from tuplegate.engine.run.run import Running
 
 _log: Final = structlog.get_logger()
 
@@ -52,9 +52,7 @@ class Replica:
     ) -> None:  # fmt: skip
         self.number = number
         self.standby = Standby(conninfo, progress)
-        self._settings = replace(
-            settings, replicas=(), is_replica=True, may_signal=False, connect_timeout_s=ANSWER_S, primary=None
-        )
+        self._settings = replace(settings, replicas=(), is_replica=True, connect_timeout_s=ANSWER_S, primary=None)
         self._stocks = stocks
         self._probed = probed
         self._decider = decider
@@ -86,7 +84,7 @@ class Replica:
                 await standby.reach()
             await self._look()
             if self._open is None:
-                self._open = await self._enter()
+                self._open = self._enter()
         except port.EngineFailure as failure:
             await self._let_go(failure)
             return
@@ -109,23 +107,18 @@ class Replica:
             await self._let_go(failure)
             raise
 
-    async def _enter(self) -> tuple[Pools, Watch]:
+    def _enter(self) -> tuple[Pools, Watch]:
         """Make what statements run with there. The watch is there before the first of them. Raises EngineFailure."""
         session = self.standby.session
         if session is None:
             raise port.EngineUnavailable("the replica went away")
-        [(capacity,)] = await in_time(session.fetch(CAPACITY_SQL))
         settings = replace(self._settings, conninfo=session.connector.conninfo)
         pools = Pools(
             settings, session.connector, session, SizeWatch(), _is_safe, _is_safe, self._probed, Meter(), self._stocks
         )
-        watch = Watch(settings, session.connector, pools, self.running, int(str(capacity)))
-        try:
-            await in_time(watch.begin())
-        except BaseException:
-            await watch.end()
-            await pools.close()
-            raise
+        watch = Watch(self.running, settings.idle_close_s)
+        watch.serve(pools)
+        watch.begin()
         return pools, watch
 
     def _find_cause(self) -> str:
@@ -152,7 +145,7 @@ class Replica:
             pools, watch = opened
             for pool in pools.all():
                 pool.end_waiting(inf)
-            await watch.end()
+            watch.end()
             await pools.close()
 
     async def catch_up(self, at_most_s: float) -> None:
@@ -218,7 +211,17 @@ class Replica:
     ) -> port.TransactionResult:
         """Make one attempt, as `query`."""
         target = target.replicated()
-        run = TransactionRun(self._find_pool(target), target, statements, bounds, deadline, self._decider)
+        run = TransactionRun(
+            self._find_pool(target),
+            target,
+            statements,
+            bounds,
+            deadline,
+            self._decider,
+            read_only=True,
+            two_phase=False,
+            promise=None,
+        )
         timeline, now = self.standby.timeline, asyncio.get_running_loop().time()
         done = await self._attempts.carry_out(run, self._measures, now, partial(self._check_reached, after))
         await self._look(deadline)
@@ -239,14 +242,14 @@ class Replica:
         pool.check()
         run = StreamRun(pool, target, statement, bounds)
         run.begin(await self._attempts.take(pool, deadline, partial(self._check_reached, after)))
-        self.running.enter(run, asyncio.get_running_loop().time())
+        self.running.enter(run)
         try:
             async with open_stream(run, self._measures, attempts_max=1) as stream:
                 await self._look(deadline)
                 stream.reached, stream.on_replica = self._write_position(timeline, self.standby.replayed, after), True
                 yield stream
         finally:
-            del self.running.runs[run]
+            self.running.runs.remove(run)
 
     def stop_running(self) -> None:
         if self._open is not None:

@@ -17,11 +17,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, as
 from typing import Final, TypeVar
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.leftovers import fold
-from tuplegate.engine.postgres.query.rules import CURSORS
 from tuplegate.engine.postgres.replication.positions import read_position
 from tuplegate.engine.postgres.replication.replica import Replica
 from tuplegate.engine.postgres.replication.replicas import Replicas
+from tuplegate.engine.sql.facts import QUERIES, fold
 
 _T = TypeVar("_T")
 
@@ -42,7 +41,7 @@ _LENGTH_MAX: Final = 10_000
 def may_run_on_standby(statement: port.Statement) -> bool:
     if len(statement.sql) > _LENGTH_MAX:
         return False
-    return statement.keyword in CURSORS and _FOR_PRIMARY.search(fold(statement.sql)) is None
+    return statement.keyword in QUERIES and _FOR_PRIMARY.search(fold(statement.sql)) is None
 
 
 class SnapshotReads:

@@ -1,1 +1,1 @@
-"""Keeps transactions serializable, connections clean, and one tenant from using up what all share."""
+"""Keeps transactions serializable, connections clean, and databases and the disk within their bounds."""

@@ -45,11 +45,12 @@ _PATTERNS: Final = f"""
 _TOUCHES: Final = "~ (SELECT pattern FROM touching)"
 _KEEPS: Final = "~ (SELECT pattern FROM keeping)"
 _ACTS: Final = "~ (SELECT pattern FROM acting)"
-# In the source of a function: what touches settings or the seed, makes commits lazy, runs or stores text of its own;
-# and SET unless it is surely that of an UPDATE or of a setting of the server's own, whose name has no dot.
+# In the source of a function: what touches settings or the seed, makes commits lazy or keeps the engine from saying so,
+# runs or stores text of its own; and SET unless it is surely that of an UPDATE or of a setting of the server's own,
+# whose name has no dot.
 _SUSPECT: Final = "|".join(
     (
-        r"set_config|setseed|\mseed\M|synchronous_commit|_to_xml|ts_stat|ts_rewrite|u&",
+        r"set_config|pg_settings|setseed|\mseed\M|synchronous_commit|client_min_messages|_to_xml|ts_stat|ts_rewrite|u&",
         r"\mexecute\M|\malter\M|\mload\M|\mimport\M|\mdo\M(?!\s+(nothing|update|also|instead)\M)",
         r"\mcreate\M(?!\s+(unique\s+|unlogged\s+)?(temp|temporary|table|index)\M)",
         r'\mset\M(?!\s*(\(|([a-z_][a-z_0-9]*|"[^".]+")\s*(=|to\M)))',
@@ -129,21 +130,17 @@ the role was given settings of its own."""
 class DatabaseState:
     """The state of one database.
 
-    `is_crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than
-    so many bytes, which is all that it may have. `version` is that of the definitions when `refresh` looked
-    last, which comes before any use of what is known here.
+    `full_at`: it is larger than so many bytes, which is all that it may have. `version` is that of the definitions when
+    `refresh` looked last, which comes before any use of what is known here.
     """
 
-    def __init__(self, types: TypeRegistry, ready_to_commit: Command, definitions: Definitions) -> None:
-        self.ready_to_commit = ready_to_commit
-        """Comes right before a COMMIT that may follow code of the tenant's."""
+    def __init__(self, types: TypeRegistry, definitions: Definitions) -> None:
         self.encoders = EncoderCache(types)
         self.often_seen = OftenSeen()
         self.has_code = True
         self.has_lasting_code = True
         """Code whose traces `DISCARD ALL` may not remove."""
         self.code_checked_at = 0.0
-        self.is_crowded = False
         self.full_at: int | None = None
         self.refusals = 0
         """Requests that were refused because it was found to be full."""

@@ -8,38 +8,39 @@ also what deletes, whose log takes room. Checkpoints give back what the engine's
 """
 
 import asyncio
-import re
-from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 import structlog
 
 from tuplegate.engine import port
 from tuplegate.engine.bundled.disk import Disk, Shortage
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.pools import Pools
-from tuplegate.engine.postgres.query.run import Run, Running, Why
-from tuplegate.engine.postgres.safety.sizes import DISK_LOW, DISK_SHORT, FREEING, TAKING, SizeWatch
-from tuplegate.keeping import tick
+from tuplegate.engine.postgres.safety.primary_server import PrimaryServer
+from tuplegate.engine.postgres.safety.sizes import DISK_LOW, DISK_SHORT, FREEING, TAKING
+from tuplegate.engine.run.ends import Why
+from tuplegate.engine.run.run import Run, Running
+from tuplegate.keeping import tick, within
 
 _log = structlog.get_logger()
 
 _TICK_S, _SHORT_TICK_S = 0.1, 0.02
-_CHECKPOINT_EVERY_S = 10.0
-_TEMPORARY = re.compile(r"pgsql_tmp([0-9]+)\.")
+_ANSWER_S = 2.0
+CHECKPOINT_EVERY_S = 10.0
 
-_WRITING = "SELECT pid FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL"
-"""The server processes whose transaction has a number, which it gets when it writes for the first time."""
+_WRITING_AND_SORTING = """
+SELECT a.pid, a.backend_xid IS NOT NULL,
+       EXISTS (SELECT FROM pg_catalog.pg_ls_tmpdir() t WHERE starts_with(t.name, 'pgsql_tmp' || a.pid || '.'))
+  FROM pg_catalog.pg_stat_activity a WHERE a.backend_type = 'client backend'
+"""
+"""A transaction gets its number when it writes for the first time. A process has its own in the names of its files."""
 
 
 class DiskWatch:
-    """`free` is what was free at the last look."""
+    """`free` is what was free at the last look. `primaries` are the servers whose data is on the disk."""
 
-    def __init__(self, disk: Disk, connector: AdminConnector, pools: Pools, sizes: SizeWatch) -> None:
+    def __init__(self, disk: Disk, primaries: list[PrimaryServer]) -> None:
         self._disk = disk
-        self._connector = connector
-        self._pools = pools
-        self._sizes = sizes
+        self._primaries = primaries
         self.free = 0
         self._gets_less = False
         self.shortage = Shortage.NONE
@@ -69,28 +70,34 @@ class DiskWatch:
         say = _log.error if shortage > self.shortage else _log.warning
         self.shortage = shortage
         say("the room on the disk has changed", shortage=shortage.name.lower(), disk=self.describe())
-        self._sizes.disk = DISK_LOW if shortage >= Shortage.LOW else DISK_SHORT if shortage else None
-        for database, state in self._pools.states.items():
-            state.full_at = self._sizes.find_full_at(database)
+        for primary in self._primaries:
+            self.tell(primary)
+
+    def tell(self, primary: PrimaryServer) -> None:
+        """Let a server know how much room there is."""
+        primary.sizes.disk = DISK_LOW if self.shortage >= Shortage.LOW else DISK_SHORT if self.shortage else None
+        primary.note_full()
 
     async def end_growing(self, running: Running) -> None:
         """End what takes room while it gets less, for ever."""
-        async with AdminSession(self._connector, METADATA_DATABASE) as session:
-            while True:
-                await tick(self._tick_s)
-                if not self._gets_less:
-                    continue
-                self._gets_less = False
-                try:
-                    rows = await session.fetch(_WRITING)
-                except port.EngineFailure:
-                    continue  # it is asked again in a moment
-                self._end(running, {int(str(pid)) for (pid,) in rows})
+        while True:
+            await tick(self._tick_s)
+            if not self._gets_less:
+                continue
+            self._gets_less = False
+            used = [primary for primary in self._primaries if primary.is_used]
+            await asyncio.gather(*(self._end_growing_on(primary, list(running.runs)) for primary in used))
 
-    def _end(self, running: Running, writing: set[int]) -> None:
-        sorting = _find_sorting(self._disk.directory / "postgres" / "base" / "pgsql_tmp")
-        for run in list(running.runs):
-            if run.is_own or run.ended is not None:
+    async def _end_growing_on(self, primary: PrimaryServer, runs: list[Run[Any]]) -> None:
+        try:
+            rows = await within(_ANSWER_S, primary.session.fetch(_WRITING_AND_SORTING))
+        except (port.EngineFailure, TimeoutError):
+            return  # it is asked again in a moment
+        writing = {int(str(pid)) for pid, writes, _ in rows if writes == "t"}
+        sorting = {int(str(pid)) for pid, _, sorts in rows if sorts == "t"}
+        pools = primary.pools.all()
+        for run in runs:
+            if run.pool not in pools or run.is_own or run.ended is not None:
                 continue
             process = run.member.backend
             grows = process in writing and run.may_grow and self._is_ended(run)
@@ -98,7 +105,7 @@ class DiskWatch:
                 _log.warning("a statement was ended: the disk is nearly full", database=run.target.database)
                 run.end(Why.ROOM, DISK_LOW)
 
-    def _is_ended(self, run: Run) -> bool:
+    def _is_ended(self, run: Run[Any]) -> bool:
         """Return whether what writes has to end: the less room there is, the more."""
         match self.shortage:
             case Shortage.NONE:
@@ -112,24 +119,12 @@ class DiskWatch:
             case _:
                 assert_never(self.shortage)
 
-    async def checkpoint(self) -> None:
-        """Let the engine give back its log while there is little room, for ever."""
-        while True:
-            await tick(_TICK_S)
-            if self.shortage is Shortage.NONE:
-                continue
-            try:
-                async with AdminSession(self._connector, METADATA_DATABASE, patient=True) as session:
-                    await session.fetch("CHECKPOINT")
-            except port.EngineFailure as failure:
-                _log.warning("no checkpoint could be made", reason=str(failure))
-            await asyncio.sleep(_CHECKPOINT_EVERY_S)
-
-
-def _find_sorting(directory: Path) -> set[int]:
-    """Return the server processes that have temporary files."""
-    try:
-        names = [entry.name for entry in directory.iterdir()]
-    except OSError:
-        return set()  # it is made with the first of them
-    return {int(found[1]) for name in names if (found := _TEMPORARY.match(name))}
+    async def checkpoint(self, primary: PrimaryServer, connector: AdminConnector) -> None:
+        """Let a server give back its log while there is little room."""
+        if self.shortage is Shortage.NONE:
+            return
+        try:
+            async with AdminSession(connector, METADATA_DATABASE, patient=True) as session:
+                await session.fetch("CHECKPOINT")
+        except port.EngineFailure as failure:
+            _log.warning("no checkpoint could be made", reason=str(failure))

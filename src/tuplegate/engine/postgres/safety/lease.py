@@ -164,6 +164,7 @@ class Lease:
         """Wait for the lock, then publish. A lost connection starts over, as a group that nobody has heard of."""
         while True:
             try:
+                assert self._tally.lock is not None, "a tally that is shared has one"
                 fcntl.lockf(self._tally.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 await asyncio.sleep(_TAKE_OVER_S)

@@ -16,6 +16,7 @@ from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
+from tuplegate.engine.run.ends import MAKE_ROOM, explain_full
 
 _SHARED_ROWS_FREE, _SHARED_ROW_BYTES = 1000, 128
 SIZES_SQL = f"""
@@ -116,7 +117,6 @@ END
 _FAR_BYTES = 64 * 2**20
 
 
-_MAKE_ROOM = "Delete or truncate what is not needed. What DELETE frees is counted once VACUUM has given it back."
 _CODE_AT_COMMIT = (
     "Until it is smaller, nothing may run that runs deferred triggers or queries of cursors WITH HOLD at the commit."
     " TRUNCATE and DROP run none."
@@ -134,14 +134,6 @@ FREEING = frozenset({"delete", "truncate", "drop", "vacuum", "alter"})
 """First words of what frees room, or may."""
 TAKING = frozenset({"insert", "update", "merge", "create", "refresh", "reindex", "cluster", "copy"})
 """First words of what takes room, also where it is rolled back afterwards."""
-
-
-def explain_full(bound: int, hint: str = _MAKE_ROOM) -> port.StatementFailed:
-    """Return the refusal of a statement that takes room in a database that is full at `bound`."""
-    message = "the database, or all of its organization together, has reached its size limit; nothing was applied"
-    if bound < 0:
-        message = "the disk of the service is nearly full, so that nothing may be added; nothing was applied"
-    return port.StatementFailed(message, sqlstate="53100", hint=hint)
 
 
 def check_keyword(bound: int, keyword: str, *, reads: bool) -> None:
@@ -166,7 +158,7 @@ class SizeCheck:
     async def check(self, member: Member) -> None:
         """Check before the commit. Raises where the transaction took room that is not there."""
         if await _ask(member, Command(_TAKES_ROOM, [str(self.bound).encode(), self.newest], begins=False)) == b"t":
-            raise self._refuse(_MAKE_ROOM)
+            raise self._refuse(MAKE_ROOM)
         if await _ask(member, Command(_RUNS_CODE, [str(self.bound).encode()], begins=False)) == b"t":
             raise self._refuse(_CODE_AT_COMMIT)
 

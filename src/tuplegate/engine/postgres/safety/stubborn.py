@@ -5,23 +5,16 @@ one of them. The steps, each taken where the one before did not help:
 
 1. The pool cancels the statement.
 2. After 5 seconds the process is told to terminate. Its database keeps the connection's place until it has ended.
-3. After 10 more seconds it is sent SIGFPE, where the engine's processes are on this machine. PostgreSQL raises an error
-   wherever the process is then, and because it was told to terminate it ends, without disturbing any other.
-4. After 10 more seconds the operator is told, and the process gets the lowest priority. While a database has
-   `STUCK_MAX` such processes, it takes no requests. On a standby one is enough: it may hold up the replay for all.
+3. After 10 more seconds the database's server is killed, where that is its own and somebody can.
+4. After 10 more seconds the operator is told. While a database has `STUCK_MAX` such processes, it takes no requests. On
+   a standby one is enough: it may hold up the replay for all.
 
-A process is never killed: that would end the statements of everybody.
-
-An error must not be raised in a commit, or while the process waits or is in the kernel. So SIGFPE is only sent to one
-that has run in user mode since the last look, waited for nothing, and has a snapshot: a commit gives that up.
+No single process is killed: the server would restart, and end the statements of everybody.
 """
 
 import asyncio
-import os
-import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import structlog
@@ -31,49 +24,16 @@ from tuplegate.keeping import keep
 
 _log: Final = structlog.get_logger()
 
-SIGNAL_AFTER_S: Final = 10.0
+KILL_AFTER_S: Final = 10.0
 STUCK_AFTER_S: Final = 20.0
 """Both since the process was told to terminate."""
 STUCK_MAX: Final = 2
 """Stuck processes of one database, as one worker counts them, at which the database takes no requests."""
 _TICK_S: Final = 0.5
-_KERNEL_SHARE_MAX: Final = 0.1
-_PRIORITY_LOWEST: Final = 19
 
-# A parallel worker runs what its leader waits for.
 _LOOK_SQL: Final = """
-SELECT pid, leader_pid, datname, backend_start, wait_event IS NULL AND backend_xmin IS NOT NULL
-  FROM pg_catalog.pg_stat_activity
- WHERE pid = ANY($1::pg_catalog.int4[]) OR leader_pid = ANY($1::pg_catalog.int4[])
+SELECT pid, datname, backend_start FROM pg_catalog.pg_stat_activity WHERE pid = ANY($1::pg_catalog.int4[])
 """
-
-
-class Sample(NamedTuple):
-    """The kernel's record of a process. Times are in its clock ticks."""
-
-    is_running: bool
-    user: int
-    kernel: int
-    waits: int
-
-
-def read_sample(process: int, proc: Path = Path("/proc")) -> Sample | None:
-    """Return None where there is no such process, or no such file system."""
-    try:
-        fields = (proc / str(process) / "stat").read_text().rpartition(")")[2].split()
-        status = (proc / str(process) / "status").read_text()
-    except OSError:
-        return None
-    waits = next(line for line in status.splitlines() if line.startswith("voluntary_ctxt_switches:"))
-    return Sample(fields[0] == "R", int(fields[11]), int(fields[12]), int(waits.split()[1]))
-
-
-def only_computes(before: Sample | None, now: Sample | None) -> bool:
-    """Return whether the process ran in user mode between the two samples and waited for nothing."""
-    if before is None or now is None:
-        return False
-    user, kernel = now.user - before.user, now.kernel - before.kernel
-    return now.is_running and now.waits == before.waits and user > 0 and kernel <= _KERNEL_SHARE_MAX * user
 
 
 @dataclass(slots=True, eq=False)
@@ -86,30 +46,18 @@ class Ending:
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     is_told: bool = False
     is_gone: bool = False
+    is_killed: bool = False
+    """Its server was to be killed."""
     is_stuck: bool = False
     started: str | None = None
     """When the process was started: another may get its number."""
-    samples: dict[int, Sample] = field(default_factory=dict)
-    """Of the process and its parallel workers, at the last look."""
     on_gone: Callable[[], None] | None = None
 
 
 class _Seen(NamedTuple):
     process: int
-    leader: int
-    """0 where it is no parallel worker."""
     database: str | None
     started: str | None
-    computes: bool
-    """The engine knows of nothing that it waits for, and of a snapshot that it has."""
-
-
-def _give_way(process: int) -> None:
-    """Let every other process go first. What it does may take hours, as the end of a commit can; then it ends."""
-    try:
-        os.setpriority(os.PRIO_PROCESS, process, _PRIORITY_LOWEST)
-    except OSError:
-        pass  # it has ended meanwhile, or is another user's
 
 
 Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
@@ -118,16 +66,21 @@ Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
 Terminate = Callable[[str, int], Awaitable[object]]
 """Tells a server process of a database to end. Raises EngineFailure."""
 
+Kill = Callable[[str], None]
+"""Has the server of one database killed, which has no other database."""
+
 
 class Stubborn:
-    """The server processes that were told to end. `may_signal`: they are on this machine, and the installation's.
+    """The server processes that were told to end. `kill` is None where nobody can, or where databases share a server.
     `stuck_max` is how many a database may have before it takes no requests."""
 
-    def __init__(self, fetch: Fetch, terminate: Terminate, *, may_signal: bool, stuck_max: int = STUCK_MAX) -> None:
+    def __init__(
+        self, fetch: Fetch, terminate: Terminate, *, kill: Kill | None = None, stuck_max: int = STUCK_MAX
+    ) -> None:
         self._stuck_max = stuck_max
         self._fetch = fetch
         self._terminate = terminate
-        self._may_signal = may_signal
+        self._kill = kill
         self._endings: dict[int, Ending] = {}
         self._task: asyncio.Task[None] | None = None
         self.full: frozenset[str] = frozenset()
@@ -189,7 +142,7 @@ class Stubborn:
         endings = list(self._endings.values())
         numbers = ",".join(str(ending.process) for ending in endings)
         rows = await self._fetch(_LOOK_SQL, "{" + numbers + "}")
-        seen = [_Seen(int(str(row[0])), int(row[1] or 0), row[2], row[3], row[4] == "t") for row in rows]
+        seen = [_Seen(int(str(process)), database, started) for process, database, started in rows]
         for ending in endings:
             alive = next((each for each in seen if self._is(each, ending)), None)
             if alive is None:
@@ -197,8 +150,7 @@ class Stubborn:
                 continue
             ending.started = alive.started
             await self._tell(ending)
-            team = [each for each in seen if each is alive or each.leader == ending.process]
-            self._press(ending, [each for each in team if each.database == ending.database], now)
+            self._press(ending, now)
         stuck = [ending.database for ending in self._endings.values() if ending.is_stuck]
         self.full = frozenset(database for database in stuck if stuck.count(database) >= self._stuck_max)
 
@@ -216,36 +168,24 @@ class Stubborn:
         if ending.on_gone is not None:
             ending.on_gone()
 
-    def _press(self, ending: Ending, team: list[_Seen], now: float) -> None:
-        """Take the step that is due. `team` is the process and its parallel workers."""
+    def _press(self, ending: Ending, now: float) -> None:
+        """Take the step that is due."""
         age = now - ending.since
-        if age < SIGNAL_AFTER_S - 2 * _TICK_S:
-            return
-        samples = {each.process: sample for each in team if (sample := read_sample(each.process)) is not None}
-        if self._may_signal and ending.is_told and age >= SIGNAL_AFTER_S:
-            for each in team:
-                if each.computes and only_computes(ending.samples.get(each.process), samples.get(each.process)):
-                    self._signal(each.process, ending)
-        ending.samples = samples
+        if self._kill is not None and ending.is_told and age >= KILL_AFTER_S and not ending.is_killed:
+            self._kill_server(self._kill, ending.database)
         if age >= STUCK_AFTER_S and not ending.is_stuck:
             ending.is_stuck = True
             ending.settled.set()
-            for each in team if self._may_signal else ():
-                _give_way(each.process)
             _log.error(
                 "a server process does not end: its statement ignores cancel and terminate. Kill it (SIGKILL) when all"
-                " databases can do without the engine for a moment: it restarts then",
+                " databases of its server can do without it for a moment: it restarts then",
                 process=ending.process,
                 database=ending.database,
             )
 
-    def _signal(self, process: int, ending: Ending) -> None:
-        try:
-            os.kill(process, signal.SIGFPE)
-        except ProcessLookupError:
-            return  # it has ended meanwhile
-        except PermissionError:
-            self._may_signal = False
-            _log.warning("the engine runs as another user: its processes cannot be sent signals")
-            return
-        _log.warning("a process that ignored a terminate was sent SIGFPE", process=process, database=ending.database)
+    def _kill_server(self, kill: Kill, database: str) -> None:
+        """Once for all processes of the database: the next one is of a new server."""
+        for ending in self._endings.values():
+            ending.is_killed = ending.is_killed or ending.database == database
+        _log.error("the server of a database is killed: a statement ignores cancel and terminate", database=database)
+        kill(database)

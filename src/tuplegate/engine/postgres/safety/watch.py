@@ -1,52 +1,40 @@
-"""Watches running statements: their time, their locks, the size of what they fill; and idle connections.
+"""Watches running statements: their time, the size of what they fill; and idle connections.
 
-One look at everything a few times a second costs less than a timer for each statement. Every server that tenants run
-statements on has a `Watch`; the primary's does more.
+One look at everything a few times a second costs less than a timer for each statement, and one watch serves all servers
+that a worker runs statements on. The watch over primaries does more.
 """
 
 import asyncio
 from functools import partial
 from math import inf
 
-import structlog
-
-from tuplegate.engine import port
+from tuplegate.engine.bundled.disk import Disk
 from tuplegate.engine.libpq.connection import look_at_broken
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pools import Pools
-from tuplegate.engine.postgres.query.run import Running, Why
 from tuplegate.engine.postgres.safety.disk_watch import DiskWatch
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
-from tuplegate.engine.postgres.safety.headroom import BeginRate
-from tuplegate.engine.postgres.safety.lock_watch import LockWatch
-from tuplegate.engine.postgres.safety.sizes import SIZES_SQL, SizeWatch
+from tuplegate.engine.postgres.safety.primary_server import PrimaryServer
+from tuplegate.engine.run.ends import Why
+from tuplegate.engine.run.run import Running
 from tuplegate.keeping import Work, keep, tick
-
-_log = structlog.get_logger()
 
 _DEADLINE_TICK_S, _DEADLINE_RUNS = 0.02, 100
 """How often deadlines are looked at, for up to so many runs; for more of them less often, as each look costs more."""
 _LOOK_TICK_S = 0.25
-_SIZES_TICK_S = 1.0
+_CHORES_TICK_S = 1.0
 
 
 class Watch:
-    """Whoever runs something on the server puts it into `running`, and takes it out again."""
+    """Whoever runs something on one of the servers puts it into `running`, and takes it out again."""
 
-    def __init__(
-        self, settings: EngineSettings, connector: AdminConnector, pools: Pools, running: Running, lock_capacity: int
-    ) -> None:
+    def __init__(self, running: Running, idle_close_s: float) -> None:
         self.running = running
-        self._pools = pools
-        self._session = AdminSession(connector, METADATA_DATABASE)
-        self._locks = LockWatch(self._session, pools, running, lock_capacity)
-        self._idle_close_s = settings.idle_close_s
+        self._all_pools: list[Pools] = []
+        self._idle_close_s = idle_close_s
         self._tasks: list[asyncio.Task[None]] = []
         self._time = asyncio.get_running_loop().time
 
-    async def begin(self) -> None:
-        await self._locks.begin()
+    def begin(self) -> None:
         self._tasks = [keep(name, watch) for name, watch in self._works().items()]
 
     def _works(self) -> dict[str, Work]:
@@ -54,18 +42,24 @@ class Watch:
             "idle_connections": self._sweep,
             "deadlines": self._watch_deadlines,
             "connections": self._watch_connections,
-            "locks": self._locks.watch,
         }
 
-    async def end(self) -> None:
+    def end(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await self._session.close()
+
+    def serve(self, pools: Pools) -> None:
+        """Watch the pools of one more server."""
+        self._all_pools.append(pools)
+
+    def leave(self, pools: Pools) -> None:
+        self._all_pools.remove(pools)
 
     def stop_running(self) -> None:
         """Cancels what runs in the engine, but nothing that is being committed: all get a definite answer."""
-        for pool in self._pools.all():
-            pool.end_waiting(inf)
+        for pools in self._all_pools:
+            for pool in pools.all():
+                pool.end_waiting(inf)
         self.running.stop()
 
     async def _watch_deadlines(self) -> None:
@@ -88,79 +82,65 @@ class Watch:
     def _end_late(self, now: float) -> None:
         for run in self.running.find_late(now):
             run.end(Why.TIME)
-        for pool in self._pools.all():
-            pool.end_waiting(now)
+        for pools in self._all_pools:
+            for pool in pools.all():
+                pool.end_waiting(now)
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(self._idle_close_s / 4)
-            self._pools.close_idle(self._time() - self._idle_close_s)
+            for pools in self._all_pools:
+                pools.close_idle(self._time() - self._idle_close_s)
 
 
 class PrimaryWatch(Watch):
     """Also looks after what is written, and after the memory of serializable transactions."""
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        connector: AdminConnector,
-        pools: Pools,
-        sizes: SizeWatch,
-        guard: SerializableGuard,
-        lock_capacity: int,
-    ) -> None:
-        super().__init__(settings, connector, pools, Running(), lock_capacity)
-        self.begin_rate = BeginRate()
-        self._sizes = sizes
-        self.disk = None if settings.disk is None else DiskWatch(settings.disk, connector, pools, sizes)
-        self._is_first = settings.worker == 0
-        self._guard = guard
+    def __init__(self, idle_close_s: float, disk: Disk | None) -> None:
+        super().__init__(Running(), idle_close_s)
+        self._primaries: list[PrimaryServer] = []
+        self.disk = None if disk is None else DiskWatch(disk, self._primaries)
 
     def _works(self) -> dict[str, Work]:
-        works = {**super()._works(), "sizes": self._watch_sizes}
+        works = {**super()._works(), "chores": self._watch_chores}
         if self.disk is not None:
             works["disk"] = self.disk.watch
             works["disk_growth"] = partial(self.disk.end_growing, self.running)
-            if self._is_first:
-                works["checkpoints"] = self.disk.checkpoint
         return works
 
+    def add(self, primary: PrimaryServer) -> None:
+        """Look after one more server."""
+        self.serve(primary.pools)
+        self._primaries.append(primary)
+        if self.disk is not None:
+            self.disk.tell(primary)
+
+    def remove(self, primary: PrimaryServer) -> None:
+        for chore in primary.chores:
+            chore.stop()
+        self._primaries.remove(primary)
+        self.leave(primary.pools)
+
     def _look(self, now: float) -> None:
-        self.begin_rate.sample(now, self._guard.begun)
+        for primary in self._primaries:
+            primary.begin_rate.sample(now, primary.guard.begun)
         look_at_broken()
         super()._look(now)
 
     def _end_late(self, now: float) -> None:
         super()._end_late(now)
         for run in self.running.find_writing():
-            if self._guard.has_outlived(run.begun):
-                self._guard.ended += 1
+            guard = run.member.meter
+            assert isinstance(guard, SerializableGuard), "what writes runs on a primary"
+            if guard.has_outlived(run.begun):
+                guard.ended += 1
                 run.end(Why.OUTLIVED)
 
-    async def _watch_sizes(self) -> None:
-        pause = _SIZES_TICK_S
+    async def _watch_chores(self) -> None:
         while True:
-            await tick(pause)
-            used = {database for database, pool in self._pools.writing.items() if pool.size or pool.given_away}
-            names = used & self._sizes.bounds.keys()
-            started = self._time()
-            refusals = {database: state.refusals for database, state in self._pools.states.items()}
-            try:
-                rows = await self._session.fetch(SIZES_SQL, ",".join(names)) if names else []
-            except port.EngineFailure:
-                continue  # it is asked again in a moment
-            # Measuring is reading directories: where that takes long it is done less often.
-            pause = max(_SIZES_TICK_S, 20 * (self._time() - started))
-            measured = {str(name): (int(files), int(shared or 0)) for name, files, shared in rows if files is not None}
-            for database, state in self._pools.states.items():
-                if state.refusals != refusals.get(database):  # it was full after it was measured
-                    measured.pop(database, None)
-            self._sizes.note(measured, self._end_growing)
-            for database, state in self._pools.states.items():
-                state.full_at = self._sizes.find_full_at(database)
-
-    def _end_growing(self, database: str) -> None:
-        for run in list(self.running.runs):
-            if run.target.database == database and run.may_grow and run.ended is None:
-                _log.warning("a statement was ended: its database has grown far beyond its bound", database=database)
-                run.end(Why.ROOM, self._sizes.bounds.get(database, 0))
+            await tick(_CHORES_TICK_S)
+            now = self._time()
+            for primary in self._primaries:
+                if primary.is_used:
+                    for chore in primary.chores:
+                        chore.look(now)

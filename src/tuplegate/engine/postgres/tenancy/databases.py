@@ -43,12 +43,21 @@ _DROP_WAITS = (*BUSY, _NO_RIGHT)
 _VANISHED = "42704"
 """A database that the statement has listed was dropped before its size was read."""
 
+_END_MAKERS = (
+    "SELECT wait_event = 'SyncRep' OR pg_terminate_backend(pid, 1000) FROM pg_stat_activity"
+    " WHERE state = 'active' AND starts_with(query, $1 || ' ')"
+)
+"""Ends whoever makes a database: a worker that was killed may have left that to its server process."""
+
 _TRY_AGAIN_S = 0.1
 _DROP_TRIES_S = 10.0
 _COPY_TRIES_S = 4.0
 """The engine itself waits for 5 s. What wants to use the source meanwhile is turned away after 10 s."""
 
 _PATIENCE = 10
+
+_SILENCE_S = 10.0
+"""How long what was prepared in a database may take to be committed."""
 
 _PREPARED = "SELECT gid, owner FROM pg_prepared_xacts WHERE database = $1"
 
@@ -85,6 +94,10 @@ class PostgresDatabases:
         self._limits = limits or Limits()
         self._walls = walls
         self._role_remover = RoleRemover(connector, secret)
+
+    @asynccontextmanager
+    async def reach(self, name: str) -> AsyncIterator["PostgresDatabases"]:
+        yield self
 
     async def create(self, name: str, *, for_copy: bool = False) -> None:
         await self._make(name, self._connector.owners.template)
@@ -169,11 +182,16 @@ class PostgresDatabases:
 
     async def silence(self, name: str) -> None:
         """Cancel what runs, which gets its error; cut off what still holds a connection then."""
+        deadline = asyncio.get_running_loop().time() + _SILENCE_S
         async with self._session(METADATA_DATABASE) as session:
             await self._end_all(session, name)
-            while await session.fetch(_PREPARED, name):
+            while prepared := await session.fetch(_PREPARED, name):
+                if asyncio.get_running_loop().time() > deadline:
+                    gids = ", ".join(sorted(str(gid) for gid, _ in prepared))
+                    raise port.EngineBusy(f"transactions that are prepared in the database do not end: {gids}")
                 await self.finish_prepared(name)
                 await self._end_all(session, name)
+                await asyncio.sleep(_TRY_AGAIN_S)
 
     async def _end_all(self, session: AdminSession, name: str) -> None:
         await session.fetch(f"REVOKE CONNECT ON DATABASE {name} FROM {', '.join(name_roles(name))}")
@@ -203,7 +221,7 @@ class PostgresDatabases:
         async with self._session(source, patient=True) as old, self._session(name, patient=True) as new:
             await carry_records(old, new)
 
-    async def take_over(self, other: port.EngineDatabases, source: str, name: str) -> None:
+    async def take_over(self, other: port.ServerDatabases, source: str, name: str) -> None:
         assert isinstance(other, PostgresDatabases), "engines of one kind"
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
@@ -217,7 +235,7 @@ class PostgresDatabases:
         await bring_notes(there, here)
 
     @asynccontextmanager
-    async def follow(self, other: port.EngineDatabases, source: str, name: str) -> AsyncIterator[port.Following]:
+    async def follow(self, other: port.ServerDatabases, source: str, name: str) -> AsyncIterator[port.Following]:
         assert isinstance(other, PostgresDatabases), "engines of one kind"
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
@@ -303,19 +321,11 @@ class PostgresDatabases:
 
         A role that others still name cannot go; it is kept from logging in, and no reason to keep the database.
         """
-        deadline = asyncio.get_running_loop().time() + _DROP_TRIES_S
         async with self._session(METADATA_DATABASE, patient=True) as session:
-            while True:
-                try:
-                    await session.fetch(f"DROP DATABASE {name} WITH (FORCE)")
-                    break
-                except port.StatementFailed as failure:
-                    if failure.sqlstate == _MISSING:
-                        break
-                    if failure.sqlstate not in _DROP_WAITS:
-                        raise
-                    if asyncio.get_running_loop().time() > deadline:
-                        raise port.EngineBusy("the database is still in use; it is removed later") from failure
+            deadline = asyncio.get_running_loop().time() + _DROP_TRIES_S
+            while (failure := await _try_to_drop(session, name)) is not None:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise port.EngineBusy("the database is still in use; it is removed later") from failure
                 await end_holders(session, name)
                 await self.finish_prepared(name)
                 await asyncio.sleep(_TRY_AGAIN_S)
@@ -338,6 +348,9 @@ class PostgresDatabases:
         # None for one that is just dropped.
         return {str(name): int(files) + int(shared or 0) for name, files, shared in rows if files is not None}
 
+    async def find_awake(self, names: Sequence[str]) -> set[str]:
+        return set(names)
+
     async def load(self) -> port.Load:
         async with self._session(METADATA_DATABASE) as session:
             [row] = await session.fetch(_LOAD)
@@ -354,6 +367,20 @@ class PostgresDatabases:
                 except port.StatementFailed as failure:
                     if failure.sqlstate not in _EXISTS:
                         raise
+
+
+async def _try_to_drop(session: AdminSession, name: str) -> port.StatementFailed | None:
+    """Drop a database. Return why it could not be dropped, if that is worth another try."""
+    is_being_made = await session.fetch(_END_MAKERS, f"CREATE DATABASE {name}")
+    try:
+        await session.fetch(f"DROP DATABASE {name} WITH (FORCE)")
+    except port.StatementFailed as failure:
+        if failure.sqlstate == _MISSING:
+            return failure if is_being_made else None
+        if failure.sqlstate not in _DROP_WAITS:
+            raise
+        return failure
+    return None
 
 
 @dataclass(frozen=True, slots=True)

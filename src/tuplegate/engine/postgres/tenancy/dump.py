@@ -30,16 +30,12 @@ _LOCK_WAIT_S = 10
 _BLOCK_BYTES = 128 * 1024
 _SAID_BYTES_MAX = 8 * 1024
 _SAID_CHARACTERS_MAX = 1000
-_RELATIONS_SHARE = 4
-"""A dump holds a lock on every table. All databases share the engine's table of locks, and this is a dump's part."""
-
-_COUNT_RELATIONS = "SELECT count(*) FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'S', 'f')"
 _LOCKED = "canceling statement due to statement timeout"
 """The program bounds nothing but its wait for locks by it."""
 
 
 class Dumps:
-    """`hold` is the ledger's."""
+    """`hold` is the ledger's, and `hold_place` the same for all engines of the installation."""
 
     def __init__(
         self,
@@ -48,9 +44,11 @@ class Dumps:
         secret: bytes,
         tools: tuple[DumpTool, ...],
         at_once_max: int,
+        hold_place: Callable[[str], AbstractAsyncContextManager[bool]],
     ) -> None:
         self._connector = connector
         self._hold = hold
+        self._hold_place = hold_place
         self._secret = secret
         self._tools = tools
         self._at_once_max = at_once_max
@@ -63,7 +61,6 @@ class Dumps:
         organization: str | None,
         settings: Mapping[str, str],
         major: int,
-        lock_capacity: int,
         timeout_s: float,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Dump a database. `settings` are those of a tenant's session, `major` is the server's version."""
@@ -73,7 +70,7 @@ class Dumps:
             program = _Program(tool, timeout_s)
             self._running.add(program)
             try:
-                left_out = await self._prepare(database, lock_capacity)
+                left_out = await self._prepare(database)
                 program.start(*await self._command(tool, database, settings, left_out))
                 first = await program.read_first()
                 yield program.blocks(first)
@@ -109,20 +106,17 @@ class Dumps:
 
     async def _take_one(self, held: AsyncExitStack, name: str, count: int) -> bool:
         for number in range(count):
-            if await held.enter_async_context(self._hold(f"{name}/{number}")):
+            if await held.enter_async_context(self._hold_place(f"{name}/{number}")):
                 return True
         return False
 
-    async def _prepare(self, database: str, lock_capacity: int) -> list[str]:
+    async def _prepare(self, database: str) -> list[str]:
         """Make the role, which a database has only while it is dumped; return the schemas that are not the tenant's."""
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             for statement in roles.write_dumping(database, self._connector.owners):
                 await session.fetch(statement)
             await set_password(session, roles.name_dump_role(database), self._secret)
         async with AdminSession(self._connector, database) as session:
-            [(relations,)] = await session.fetch(_COUNT_RELATIONS)
-            if int(str(relations)) > lock_capacity // _RELATIONS_SHARE:
-                raise port.DumpFailed("the database has more tables and views than the engine can lock for one dump")
             if forced := await session.fetch(carrying.FORCED):
                 raise port.DumpFailed(
                     f"the table {forced[0][0]} has FORCE ROW LEVEL SECURITY, so that rows could be missing in a dump",

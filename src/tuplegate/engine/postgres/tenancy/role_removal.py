@@ -2,13 +2,15 @@
 
 import asyncio
 import math
+from contextlib import suppress
 
 import structlog
 
-from tuplegate.engine.port import EngineFailure, StatementFailed
+from tuplegate.engine.port import EngineBusy, EngineFailure, StatementFailed
 from tuplegate.engine.postgres.own.admin import (
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
+    NO_SUCH_ROLE,
     AdminConnector,
     AdminSession,
     TenantSession,
@@ -59,7 +61,8 @@ class RoleRemover:
         self._look_at = -math.inf
 
     async def remove(self, session: AdminSession, database: str, role: str) -> None:
-        """Remove a role. One that others still name cannot go: it is kept from logging in, and tried again later."""
+        """Remove a role. One that others still name cannot go: it is kept from logging in, and tried again later.
+        Raises EngineBusy where it cannot be kept from that."""
         try:
             try:
                 await session.fetch(f"DROP ROLE IF EXISTS {role}")
@@ -74,8 +77,9 @@ class RoleRemover:
             self._look_at = -math.inf
             try:
                 await session.fetch(f"ALTER ROLE {role} NOLOGIN")
-            except StatementFailed:
-                pass  # it is gone, or tried again when its database is
+            except StatementFailed as refused:
+                if refused.sqlstate != NO_SUCH_ROLE:
+                    raise EngineBusy("a role can still log in; it is removed later") from refused
 
     async def _take_back_rights(self, session: AdminSession, role: str) -> None:
         """Take back what other tenants have granted to it, which they may, since they can name it. Only they can take
@@ -98,4 +102,5 @@ class RoleRemover:
         self._look_at = now + _LEFT_EVERY_S
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             for (role,) in await session.fetch(_LEFT_ROLES):
-                await self.remove(session, str(role)[:-2], str(role))
+                with suppress(EngineBusy):
+                    await self.remove(session, str(role)[:-2], str(role))

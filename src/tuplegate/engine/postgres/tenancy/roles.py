@@ -120,14 +120,19 @@ def write_public_rights(database: str) -> list[str]:
     ]
 
 
+_DEFAULT_RIGHTS = ("USAGE ON SCHEMAS", "SELECT ON TABLES", "SELECT ON SEQUENCES")
+
+
 def write_default_rights(database: str) -> list[str]:
     """Return statements for the writing role of a new database: the reading role may read what it makes."""
     _, reader = name_roles(database)
-    return [
-        f"ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO {reader}",
-        f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {reader}",
-        f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON SEQUENCES TO {reader}",
-    ]
+    return [f"ALTER DEFAULT PRIVILEGES GRANT {right} TO {reader}" for right in _DEFAULT_RIGHTS]
+
+
+def undo_default_rights(database: str) -> list[str]:
+    """Return statements that undo those, for a database that gets the rights of another one."""
+    _, reader = name_roles(database)
+    return [f"ALTER DEFAULT PRIVILEGES REVOKE {right} FROM {reader}" for right in _DEFAULT_RIGHTS]
 
 
 def forget_settings(database: str, role: str) -> list[str]:

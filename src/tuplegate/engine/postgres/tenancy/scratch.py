@@ -17,13 +17,12 @@ import structlog
 from tuplegate.engine.port import CommitsRefused, EngineFailure
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
 from tuplegate.engine.postgres.transaction.recovery import Recovery
-from tuplegate.keeping import tick
 
 _log = structlog.get_logger()
 
 PREFIX = "tuplegate_scratch_"
 
-_LOOK_AGAIN_S = 2.0
+LOOK_EVERY_S = 2.0
 
 
 class Scratch:
@@ -41,6 +40,7 @@ class Scratch:
         self._recovery = recovery
         self._secret = secret
         self._suspects: set[str] = set()
+        self._everywhere = True
 
     @asynccontextmanager
     async def schema(self, database: str) -> AsyncIterator[str]:
@@ -74,21 +74,18 @@ class Scratch:
 
     # -- what others have left ----------------------------------------------------------------------------------
 
-    async def watch(self) -> None:
+    async def look(self) -> None:
         """Drop what was left in any database by workers that died, and later what this one could not drop itself."""
-        everywhere = True
-        while True:
-            try:
-                if everywhere or self._suspects:
-                    there = await self._databases()
-                    self._suspects = there if everywhere else self._suspects & there
-                    everywhere = False
-                for database in sorted(self._suspects):
-                    if await self._sweep_database(database):
-                        self._suspects.discard(database)
-            except EngineFailure as failure:
-                _log.warning("scratch schemas could not be looked for", reason=str(failure))
-            await tick(_LOOK_AGAIN_S)
+        try:
+            if self._everywhere or self._suspects:
+                there = await self._databases()
+                self._suspects = there if self._everywhere else self._suspects & there
+                self._everywhere = False
+            for database in sorted(self._suspects):
+                if await self._sweep_database(database):
+                    self._suspects.discard(database)
+        except EngineFailure as failure:
+            _log.warning("scratch schemas could not be looked for", reason=str(failure))
 
     async def _databases(self) -> set[str]:
         async with AdminSession(self._connector, METADATA_DATABASE) as session:

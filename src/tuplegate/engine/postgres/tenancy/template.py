@@ -16,7 +16,7 @@ from typing import Final
 from tuplegate.engine.libpq import types
 from tuplegate.engine.libpq.quoting import quote
 from tuplegate.engine.postgres.own.owners import Owners
-from tuplegate.engine.postgres.safety import commit_room, database_state, sizes, traces
+from tuplegate.engine.postgres.safety import database_state, sizes, traces
 from tuplegate.engine.postgres.tenancy import inspect, windows
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 from tuplegate.engine.postgres.transaction import records
@@ -99,7 +99,8 @@ _FOLLOWING_FUNCTIONS: Final = (
 
 # What an older version has made is made anew, whatever it looked like. The functions that views of the engine's own
 # depend on are replaced instead. A tenant may have made something that depends on one: that keeps the old one, under
-# another name and with no more rights than the tenant's own.
+# another name and with no more rights than the tenant's own. Advisory locks of an older version are in the place of the
+# engine's own, and call those whose names begin with `raw`.
 _DROP_FUNCTIONS: Final = """
 DO $$
 DECLARE found record;
@@ -172,14 +173,13 @@ def _lend_rights(owners: Owners, action: str, walls: Walls) -> list[str]:
 
 
 def _list_memory_functions(owners: Owners, walls: Walls) -> list[str]:
-    """Return the functions that ask how much memory a session takes. By default only who reads all statistics may
-    ask."""
+    """Return the functions that ask how much memory the settings of a session take. By default only who reads all
+    statistics may ask."""
     if walls.full:
-        return [commit_room.FUNCTION, traces.FUNCTION]
+        return [traces.FUNCTION]
     if not walls.sees_memory:
-        return [commit_room.FUNCTION_WITHOUT_MEMORY, traces.FUNCTION_WITHOUT_MEMORY]
+        return [traces.FUNCTION_WITHOUT_MEMORY]
     return [
-        commit_room.FUNCTION_WITHOUT_MEMORY,  # nobody bounds the memory of a server elsewhere
         traces.MEMORY_FUNCTION,
         f"ALTER FUNCTION tuplegate.settings_memory() OWNER TO {quote(owners.warden)}",
         traces.FUNCTION_OF_WARDEN,

@@ -1,6 +1,7 @@
-"""The table of what tenants can reach on an engine that no superuser has prepared, and how each is found.
+"""The tables of what tenants can reach on a server that they share: always, or as found where no superuser prepared it.
 
-Nothing here is known by the version or the vendor of a server. Each weakness has a question that is asked as a tenant,
+What all databases of a server share can be used up on every one. Nothing else is known by the version or the vendor of
+a server. Each other weakness has a question that is asked as a tenant,
 in a database of a tenant's own: so what an operator has closed in another way is not listed. Where a question cannot be
 asked, what it asks for counts as open.
 """
@@ -11,7 +12,7 @@ from typing import Final
 from tuplegate.engine.libpq.logins import name_role
 from tuplegate.engine.port import Access, StatementFailed, Weakness
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
-from tuplegate.engine.postgres.tenancy import template, windows
+from tuplegate.engine.postgres.tenancy import template
 
 _REFUSALS: Final = ("42501", "25006")
 """No right; not in a transaction that only reads."""
@@ -35,6 +36,51 @@ def _may_call(names: str) -> str:
         f" AND p.proname ~ '^({names})$' AND has_function_privilege(p.oid, 'EXECUTE'))"
     )
 
+
+_APART: Final = "Or give each organization a server of its own."
+
+SHARED: Final = (
+    Weakness(
+        "locks_unbounded",
+        True,
+        "A tenant can use up the locks that all databases share: with thousands of tables or advisory locks in one"
+        " transaction, or with a long transaction, which keeps the predicate locks of all. Statements of others then"
+        " fail with 53200 until it ends, and a standby stops that has no lock left. A statement can also wait for a"
+        " lock on a catalog that all share, to which it has no right: logins of all wait behind it, until its time is"
+        " over.",
+        "Set `max_locks_per_transaction` and `max_pred_locks_per_transaction` high, and time limits low. " + _APART,
+    ),
+    Weakness(
+        "notifications_unbounded",
+        True,
+        "A session that listens and stays in a transaction keeps the notifications of all databases. When there is no"
+        " room for more, NOTIFY of others fails with 54000.",
+        "Set `max_notify_queue_pages`, which bounds the disk that they take, and `open_life_ms_max` low. " + _APART,
+    ),
+    Weakness(
+        "memory_unbounded",
+        True,
+        "A server process can take all memory of the machine. Where one finds none, at a commit for instance, or is"
+        " killed for it, the server restarts, which ends the statements of others.",
+        "Bound the server as a whole, and set `vm.overcommit_memory` to 2. " + _APART,
+    ),
+    Weakness(
+        "statements_unending",
+        True,
+        "A few statements ignore that they are told to end, and take a processor for hours. Their database takes no"
+        " requests at the second one; others are slower.",
+        "Watch `tuplegate_engine_processes_stuck`. To kill such a process restarts the server. " + _APART,
+    ),
+    Weakness(
+        "autovacuum_shared",
+        True,
+        "Few processes vacuum the tables of all databases, and evaluate expressions of indexes as they do. A tenant can"
+        " keep them busy, so that tables of others are vacuumed late; in the worst case the server then takes no writes"
+        " for a while.",
+        "Watch the age of `datfrozenxid`, and set `autovacuum_max_workers` higher. " + _APART,
+    ),
+)
+"""What a tenant can use up on any server that has databases of several, whoever has prepared it."""
 
 _OWN: Final = "(SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
 
@@ -81,19 +127,6 @@ _TRIALS: Final = (
         ),
         "SELECT EXISTS (SELECT FROM unnest(string_to_array("
         f"'{template.CATALOGS}', ', ')) c WHERE has_table_privilege(c, 'SELECT'))",
-    ),
-    _Trial(
-        Weakness(
-            "advisory_locks_unpaced",
-            True,
-            "Advisory locks take no moment each, so one tenant can fill the table of locks, which all share, before"
-            " the service has looked. It fails then, and its locks go; but statements of others can fail with 53200"
-            " meanwhile, for a moment each time.",
-            "Set `max_locks_per_transaction` to 256 or more.",
-        ),
-        # The engine calls those with a number of its own, whatever is said of them.
-        "SELECT EXISTS (SELECT FROM pg_proc p WHERE p.oid < 16384"
-        f" AND p.proname ~ '^{windows.LOCKS}$' AND has_function_privilege(p.oid, 'EXECUTE'))",
     ),
     _Trial(
         Weakness(
@@ -173,7 +206,7 @@ _TRIALS: Final = (
     ),
 )
 
-WEAKNESSES: Final = tuple(trial.weakness for trial in _TRIALS)
+TRIED: Final = tuple(trial.weakness for trial in _TRIALS)
 
 
 class ForeignWords(Exception):
@@ -181,7 +214,7 @@ class ForeignWords(Exception):
 
 
 async def find_weaknesses(connector: AdminConnector, database: str, secret: bytes) -> tuple[Weakness, ...]:
-    """Try all of them as the roles of a tenant's database. Raises ForeignWords."""
+    """Return those of any server, and those that are found as the roles of a tenant's database. Raises ForeignWords."""
     found = []
     async with (
         TenantSession(connector, secret, database, name_role(database, Access.WRITE)) as writer,
@@ -193,7 +226,7 @@ async def find_weaknesses(connector: AdminConnector, database: str, secret: byte
         for trial in _TRIALS:
             if await _is_open(sessions[trial.access], trial.question):
                 found.append(trial.weakness)
-    return tuple(found)
+    return (*SHARED, *found)
 
 
 async def _is_open(session: AdminSession, question: str) -> bool:

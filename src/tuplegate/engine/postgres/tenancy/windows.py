@@ -5,9 +5,6 @@ leave out the catalogs that all share, under the names that every tool knows. Th
 everybody's, so tenants may not call those; the views of `pg_catalog` are replaced by ones that ask a function of the
 warden's, which is parsed when it is made and looks up no name. What a session of another role does stays hidden, as
 PostgreSQL itself would hide it.
-
-Advisory locks work as ever; but each takes a moment. They lie in the table of locks that all databases share: so nobody
-fills it before the watch over locks (`locks.py`) has looked.
 """
 
 from typing import Final
@@ -99,44 +96,6 @@ BEGIN
 END $$
 """
 
-LOCKS: Final = "pg_(try_)?advisory_(xact_)?lock(_shared)?"
-"""Matches the names of functions that take an advisory lock."""
-_LOCK_S: Final = 0.001
-"""How long an advisory lock takes at least. All connections of a database together take some ten thousand a second."""
-
-# The engine calls a function of its own by its number, whatever is said of it in `pg_proc`. So it is put aside, and
-# whoever asks for its name gets another. It is called by a copy: an older version has replaced its text, which nobody
-# ever runs. Without a value, functions in SQL give null; those in PL/pgSQL give void, as the engine's do.
-_ADVISORY: Final = """
-DO $$
-DECLARE wanted record; raw text; offered text;
-BEGIN
-  FOR wanted IN
-    SELECT p.oid::regprocedure AS function, p.proname AS name, p.prosrc AS symbol, p.prorettype::regtype AS type,
-           oidvectortypes(p.proargtypes) AS arguments, CASE p.pronargs WHEN 1 THEN '$1' ELSE '$1, $2' END AS passed,
-           CASE p.prorettype WHEN 'void'::regtype THEN 'PERFORM' ELSE 'RETURN' END AS gives
-      FROM pg_proc p
-     WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.oid < 16384 AND p.proname ~ '^{locks}$'
-  LOOP
-    raw := format('tuplegate.raw_%s(%s)', wanted.name, wanted.arguments);
-    offered := format('pg_catalog.%s(%s)', wanted.name, wanted.arguments);
-    IF to_regprocedure(raw) IS NULL THEN
-      EXECUTE format('CREATE FUNCTION %s RETURNS %s LANGUAGE internal VOLATILE STRICT AS %L',
-                     raw, wanted.type, wanted.symbol);
-    END IF;
-    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', raw);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {warden}', raw);
-    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', wanted.function);
-    EXECUTE format('ALTER FUNCTION %s SET SCHEMA tuplegate', wanted.function);
-    EXECUTE format('CREATE FUNCTION %s RETURNS %s LANGUAGE plpgsql VOLATILE STRICT'
-                   ' PARALLEL RESTRICTED SECURITY DEFINER SET search_path = pg_catalog, pg_temp'
-                   ' AS ''BEGIN PERFORM pg_sleep({seconds}); %s tuplegate.raw_%s(%s); END''',
-                   offered, wanted.type, wanted.gives, wanted.name, wanted.passed);
-    EXECUTE format('ALTER FUNCTION %s OWNER TO {warden}', offered);
-  END LOOP;
-END $$
-"""
-
 # A database has these roles while it is dumped or copied. No condition of whoever asks is looked at before this one.
 _ROLES: Final = f"""
 DO $$
@@ -190,7 +149,6 @@ def write_furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
         walls.tolerate(_GRANT_BEHIND.format(behind=_BEHIND, warden=warden)),
         walls.tolerate(_SHOW.format(views=views, activity=f"$a${_ACTIVITY}$a$", warden=warden)),
         walls.tolerate(_ROLES),
-        walls.tolerate(_ADVISORY.format(warden=warden, seconds=_LOCK_S, locks=LOCKS)),
         walls.tolerate(f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {warden}"),
         _ROLE_HAS_SETTINGS,
         f"ALTER FUNCTION tuplegate.role_has_settings() OWNER TO {warden}",

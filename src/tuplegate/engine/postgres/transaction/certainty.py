@@ -8,7 +8,7 @@ import asyncio
 import math
 from typing import Final
 
-from tuplegate.engine.port import EngineUnavailable
+from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.keeping import within
@@ -19,6 +19,7 @@ _ONE_LOOK_S: Final = 0.5
 _COMMIT_SOMETHING: Final = """SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
                                        OR pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
                                      THEN pg_logical_emit_message(true, 'tuplegate', '') END"""
+_STANDBYS: Final = "SHOW synchronous_standby_names"
 # The place in the log is that of the first question: where the log was on disk then.
 _ASK_STANDBY: Final = """
 SELECT place.lsn, EXISTS (SELECT FROM pg_stat_replication
@@ -36,22 +37,47 @@ class Certainty:
         self._primary = primary
         self._session = session
         self._waiting = waiting
+        self._under_way: asyncio.Task[None] | None = None
+        self._next: dict[str, asyncio.Task[None]] = {}
+        """The next commit on each server, which whoever asks now can wait for."""
 
     async def is_certain(self, server: str, until: float = math.inf) -> bool:
         """Return whether what is committed there now is final: it is on disk, and standbys that commits wait for have
         it. It is not where another server is the primary by now, or where that is not known by `until`."""
         try:
-            await within(_left_s(until), self._waiting.fetch_of(server, _COMMIT_SOMETHING))
+            await within(_left_s(until), self._see_commit(server))
             return not self._primary.demands_standby or await self.is_confirmed(server, until)
-        except (TimeoutError, EngineUnavailable):
+        except (TimeoutError, EngineFailure):
             return False
+
+    async def has_waited(self, server: str, until: float) -> bool:
+        """Return whether standbys that commits wait for have what is committed there now, as the server says."""
+        if not await self.is_certain(server, until):
+            return False
+        try:
+            [(standbys,)] = await within(_left_s(until), self._session.fetch_of(server, _STANDBYS))
+        except (TimeoutError, EngineFailure):
+            return False
+        return bool(standbys)
 
     async def is_confirmed(self, server: str, until: float = math.inf) -> bool:
         """Return whether what is committed there now is on a standby, whatever the engine's commits wait for."""
         try:
             return await within(_left_s(until), self._wait_for_standby(server))
-        except (TimeoutError, EngineUnavailable):
+        except (TimeoutError, EngineFailure):
             return False
+
+    async def _see_commit(self, server: str) -> None:
+        """Return once a commit got through that began after now. All who ask while one is under way share the next."""
+        if server not in self._next:
+            self._next[server] = asyncio.get_running_loop().create_task(self._commit_behind(self._under_way, server))
+        await asyncio.shield(self._next[server])
+
+    async def _commit_behind(self, before: asyncio.Task[None] | None, server: str) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._under_way = self._next.pop(server)
+        await self._waiting.fetch_of(server, _COMMIT_SOMETHING)
 
     async def _wait_for_standby(self, server: str) -> bool:
         lsn: str | None = None

@@ -13,8 +13,9 @@ from tuplegate.engine.postgres.replication.primary import Primary
 _ACKNOWLEDGED: Final = 1
 _REPLICATED: Final = 2
 _FLAGS: Final = 4
-"""A history is a timeline with these behind it: whether the transaction was acknowledged, and whether commits waited
-for a standby then. It is 0 where the server is always the same, and of ids that were made before there were any."""
+"""A history is a timeline with these behind it: whether the transaction was acknowledged, and whether a standby had to
+have it when it was that, or was prepared. It is 0 where the server is always the same, and of ids that were made
+before there were any."""
 
 
 class Histories:
@@ -23,12 +24,13 @@ class Histories:
     def __init__(self, primary: Primary) -> None:
         self._primary = primary
 
-    def of(self, member: Connection, *, acknowledged: bool = False) -> int:
-        """Return the history of a transaction on the connection. `acknowledged`: its client is told of a success."""
+    def of(self, member: Connection, *, acknowledged: bool = False, replicated: bool = False) -> int:
+        """Return the history of a transaction on the connection. `acknowledged`: its client is told of a success.
+        `replicated`: a standby had to have it before that."""
         timeline = self._primary.timeline_of(member.server)
         if not timeline:
             return 0
-        replicated = acknowledged and self._primary.replication.waits
+        replicated = replicated or (acknowledged and self._primary.replication.waits)
         return timeline * _FLAGS + acknowledged * _ACKNOWLEDGED + replicated * _REPLICATED
 
     def fits(self, history: int, server: str) -> bool:
@@ -40,8 +42,14 @@ def is_replicated(history: int) -> bool:
     return bool(history & _REPLICATED)
 
 
+def must_be_confirmed(history: int) -> bool:
+    """Return whether nobody has said of the transaction yet that it is committed for good."""
+    return bool(history) and not history & _ACKNOWLEDGED
+
+
 def judge_elsewhere(history: int) -> Outcome:
-    """Return what became of a transaction that was numbered before its database was moved or reset."""
-    if history and not history & _ACKNOWLEDGED:
+    """Return what became of a transaction that was numbered before its database was moved or reset. Nothing that was
+    prepared is left behind then."""
+    if history and not history & (_ACKNOWLEDGED | _REPLICATED):
         raise OutcomeUnknown("the database has been moved or reset since; it may have been applied or not")
     return Outcome.COMMITTED

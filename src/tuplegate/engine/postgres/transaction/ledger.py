@@ -14,12 +14,12 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.logins import database_secret
 from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.safety.sizes import explain_full
 from tuplegate.engine.postgres.transaction.records import Records
+from tuplegate.engine.run.ends import explain_full
+from tuplegate.engine.sql.facts import Leftovers
 
 _BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
 _COMMIT = Command(b"COMMIT", begins=False)

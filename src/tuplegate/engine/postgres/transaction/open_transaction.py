@@ -1,245 +1,214 @@
-"""A transaction that stays open between requests: its statements come one by one, and its client ends it.
+"""A transaction that stays open between requests: what its statements leave is carried from each to the next by its
+block, and `open_commit` commits it."""
 
-It is decided like any other `TransactionRun`, with one difference: it cannot be run again. So it is committed in two
-phases only where nothing was run that PREPARE refuses, or that could hide such a thing in code of the tenant's own.
-Both ways a record of its id is committed with it, which tells its outcome to whoever asks.
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, TypeVar
 
-Where it is known to have written, and this worker alone begins transactions on the engine, its last statement, the
-record and PREPARE go in one write. Until that is answered it is what a single statement is that may write: its time
-limit ends it, and so does the guard of the engine's memory. A connection that is lost meanwhile is settled by the name
-of the prepared transaction, like any other.
-"""
-
-from time import perf_counter_ns
-from typing import Final
-
+import msgspec
 from psycopg import pq
-from psycopg.pq.abc import PGresult
 
+from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
+from tuplegate.engine.libpq.arriving_rows import StreamedRows
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.leftovers import WRITES, fold, is_plain
-from tuplegate.engine.postgres.query.run import explain_age
-from tuplegate.engine.postgres.safety.sizes import SizeCheck
-from tuplegate.engine.postgres.transaction.block_run import CHECK_NOW
-from tuplegate.engine.postgres.transaction.end_reasons import find_reason
-from tuplegate.engine.postgres.transaction.open_statements import OpenStatements
-from tuplegate.engine.postgres.transaction.records import NOT_FIRST
-from tuplegate.engine.postgres.transaction.recovery import Settled
-from tuplegate.engine.postgres.transaction.two_phase import (
-    CANNOT_PREPARE,
-    DECIDE_LEAST_S,
-    CannotPrepare,
-    Stage,
-    explain_unknown,
-)
+from tuplegate.engine.libpq.failures import is_internal
+from tuplegate.engine.libpq.measures import Measures
+from tuplegate.engine.libpq.parameters import write_all_params
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.rows import Budget
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.query.preparing import measure_common
+from tuplegate.engine.postgres.query.stream import Stream, begin_stream
+from tuplegate.engine.postgres.query.stream_run import StreamRun
+from tuplegate.engine.postgres.rules.blocks import ENCODE, close_block, run_all
+from tuplegate.engine.postgres.rules.statements import chunk_rows
+from tuplegate.engine.postgres.transaction import open_commit
+from tuplegate.engine.postgres.transaction.block import Block
+from tuplegate.engine.postgres.transaction.deciding import Decider, Decision
+from tuplegate.engine.run import open_transaction, stream_run
+from tuplegate.engine.run.run import Running
+from tuplegate.engine.run.steps import Does, Script, Step
+from tuplegate.engine.sql.facts import read_facts, refuse_copy
 
+_T = TypeVar("_T")
 _IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
-_FAILED: Final = int(pq.TransactionStatus.INERROR)
-_NO_NEW_FILES: Final = b"4294967295"
-"""The number after which files count as new, where it is unknown."""
 
 
-class OpenTransaction(OpenStatements):
-    """Fills the port's protocol."""
+# size: most of it is what any open transaction has.
+class OpenTransaction(open_transaction.OpenTransaction[Pool]):
+    """`is_ahead`: PREPARE is on its way behind what runs."""
 
-    async def commit(self, last: port.Statement | None, bounds: port.Bounds) -> port.TransactionResult:
-        started = perf_counter_ns()
-        self._start(bounds)
-        recovery = self._decider.recovery
-        recovery.seen_through += 1
+    def __init__(
+        self,
+        pool: Pool,
+        target: port.Target,
+        member: Member,
+        decider: Decider,
+        running: Running,
+        id: str,
+        *,
+        read_only: bool,
+    ) -> None:
+        super().__init__(pool, target, member, running)
+        self.is_ahead = False
+        self.block = Block(self, read_only=read_only or not target.may_write)
+        self.decision = Decision(decider, self, self.block, port.Promise(id))
+
+    async def open(self) -> None:
+        """Begin. The block opens with the first statement."""
+        self.access = port.Access.READ if self.block.read_only else port.Access.WRITE
+        self._enter()
         try:
-            if self._goes_at_once(last):
-                done = await self._commit_at_once(last, bounds, started)
-            else:
-                done = await self._commit_in_steps(last, bounds, started)
-        finally:
-            recovery.seen_through -= 1
-        done.exec_us = (perf_counter_ns() - started) // 1000
-        return done
-
-    # -- in one write -------------------------------------------------------------------------------------------
-
-    def _goes_at_once(self, last: port.Statement | None) -> bool:
-        """Return whether the last statement and PREPARE can go in one write: nothing has to be looked at in between.
-
-        A statement that may give rows cannot: where those are too wide its connection is closed, and nothing may have
-        been applied then.
-        """
-        state = self.pool.state
-        if not self._has_written or not self.two_phase or not self.is_plain or self._notifies or state.has_code:
-            return False
-        if self._size_check is not None or state.full_at is not None or not self._decider.guard.is_alone:
-            return False
-        if self.member.pgconn.transaction_status != _IN_BLOCK:
-            return False
-        if last is None:
-            return True
-        gives_none = last.keyword in WRITES and "returning" not in fold(last.sql)
-        return gives_none and is_plain(last.sql, last.keyword)
-
-    async def _commit_at_once(
-        self, last: port.Statement | None, bounds: port.Bounds, started: int
-    ) -> port.TransactionResult:
-        recovery = self._decider.recovery
-        gid = recovery.new_gid()
-        recovery.in_hand.add(gid)
-        try:
-            late = self._give_up_after(bounds.timeout_ms / 1000 + DECIDE_LEAST_S)
-            try:
-                done = await self._prepare_at_once(gid, last, bounds)
-                if done.number is not None:
-                    await self._commit_prepared(gid, done.number)
-            finally:
-                late.cancel()
-            await self._judge_prepared()
-            self._give_back()
-            if done.number is not None and self.pool.demands_standby:
-                await self._see_confirmed(done.number)
-        except port.OutcomeUnknown as unknown:
-            unknown.id = self._id
-            self._end_with(port.Outcome.IN_PROGRESS)
-            raise
+            self.block.begin()
+            await self.block.measure()
         except BaseException as exc:
-            raise await self._see_failed_commit(exc, started) from exc
-        finally:
-            recovery.in_hand.discard(gid)
-        self._end_with(port.Outcome.COMMITTED)
-        return done
+            self.pool.abandon(self.member)
+            self.end_with(port.EndReason.LOST)
+            if isinstance(exc, ConnectionLost):
+                raise port.EngineUnavailable("the connection to the engine was lost") from exc
+            raise
 
-    async def _prepare_at_once(
-        self, gid: str, last: port.Statement | None, bounds: port.Bounds
-    ) -> port.TransactionResult:
-        """Prepare it. The result has no number, and nothing of the last statement, where it was found to be committed
-        after its connection was lost."""
-        guard, recovery = self._decider.guard, self._decider.recovery
-        if guard.has_outlived(self.begun):
-            guard.ended += 1
-            raise explain_age()
-        self._is_ahead = True
-        try:
-            done = await self._send_at_once(gid, last, bounds)
-        except ConnectionLost as lost:
-            settled = await recovery.settle_prepared(self.target.database, self.member, gid, self._settle_by())
-            if settled is Settled.UNKNOWN:
-                raise explain_unknown(ticket=recovery.ticket(gid, self.member)) from lost
-            if settled is Settled.ABORTED:
-                raise
-            done = port.TransactionResult([], port.Commit.TWO_PHASE, None, 1, 0, self._notices)
-        finally:
-            self._is_ahead = False
-        self.stage = Stage.DECIDED
-        # A cancel that came too late would hit the commit.
-        await self._see_cancel_through()
-        return done
+    # -- for the watches ----------------------------------------------------------------------------------------
 
-    async def _send_at_once(self, gid: str, last: port.Statement | None, bounds: port.Bounds) -> port.TransactionResult:
-        record = self._decider.ledger.records(self.target.database).insist_with_number(self._id)
-        prepare = Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False)
-        closing = [*self._put_own(CHECK_NOW), *self._put_own(record), prepare]
-        rows: list[port.Result] = []
+    @property
+    def writes(self) -> bool:
+        """Return whether PREPARE is on its way. Otherwise the guard is asked when it is to be sent."""
+        return self.is_ahead
+
+    @property
+    def may_grow(self) -> bool:
+        return not self.block.read_only
+
+    @property
+    def keywords(self) -> list[str]:
+        return [facts.keyword for facts in self.block.facts]
+
+    # -- statements ---------------------------------------------------------------------------------------------
+
+    @property
+    def notices(self) -> list[port.Notice]:
+        return self.block.runner.notices
+
+    @property
+    def is_begun(self) -> bool:
+        return self.block.is_open
+
+    def take(self, statement: port.Statement) -> None:
+        """Note what the statement may leave behind. Raises what may not be sent."""
+        refuse_copy(statement)
+        self.block.take([statement], [read_facts(statement.sql, statement.keyword)])
+        self.block.describe = any(bytes(param)[:1] == b'"' for param in statement.params or ())
+        self.block.refuse_growth()
+
+    async def _run(self, statement: port.Statement) -> port.Result:
+        self.take(statement)
         try:
-            results: list[PGresult]
-            if last is None:
-                results = await self._send(closing, [None] * len(closing))
-            else:
-                results = await self._send_statement(last, bounds, closing)
-                rows.append(self._find_result(0) or await self._learn_result(0))
+            await self.block.carry_out(run_all(self.block.nature(), self.block.facts))
         except port.StatementFailed as failure:
-            if failure.statement is None and failure.sqlstate == NOT_FIRST:
-                self._give_back()
-                raise port.Superseded("somebody else settled it first") from failure
-            if failure.statement is None and failure.sqlstate in CANNOT_PREPARE:
-                raise _explain_no_room() from failure
+            self.see_prepared_fail(statement, failure)
             raise
-        if results[-1].command_status != b"PREPARE TRANSACTION":
-            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
-        number = int(results[-2].get_value(0, 1) or 0)
-        return port.TransactionResult(rows, port.Commit.TWO_PHASE, number, 1, 0, self._notices)
+        [result] = await self.block.runner.results()
+        return result
 
-    # -- step by step -------------------------------------------------------------------------------------------
-
-    async def _commit_in_steps(
-        self, last: port.Statement | None, bounds: port.Bounds, started: int
-    ) -> port.TransactionResult:
-        try:
-            number, done = await self._run_last(last, bounds)
-        except BaseException as exc:
-            raise await self._see_failed_commit(exc, started) from exc
-        self.stage = Stage.DECIDING
-        try:
-            await self._decide(number)
-        except port.OutcomeUnknown as unknown:
-            unknown.id = self._id
-            self._end_with(port.Outcome.IN_PROGRESS)
-            raise
-        except port.Superseded as superseded:
-            self._end_with(port.EndReason.LOST)
-            raise port.TransactionOver("the transaction was aborted") from superseded
-        except CannotPrepare as refused:
-            self._end_with(port.EndReason.CONFLICT)
-            raise _explain_no_room() from refused
-        except port.EngineFailure as failure:
-            self._end_with(find_reason(failure))
-            raise
-        self._end_with(port.Outcome.COMMITTED)
-        return done
-
-    async def _run_last(
-        self, last: port.Statement | None, bounds: port.Bounds
-    ) -> tuple[int | None, port.TransactionResult]:
-        """Run everything before the decision; return the engine's number of the transaction, and its result."""
-        if self.member.pgconn.transaction_status == _FAILED:
-            message = "a statement of the transaction failed, so that it can only be rolled back"
-            raise port.StatementFailed(message, sqlstate="25P02")
-        careful = (
-            self.pool.state.has_code or not self.is_plain or not (last is None or is_plain(last.sql, last.keyword))
-        )
-        closing = self._close_with(careful=careful)
-        if last is None:
-            results = await self._send(closing, [None] * len(closing))
-            rows = []
-        else:
-            results = await self._send_statement(last, bounds, closing)
-            rows = [self._find_result(0) or await self._learn_result(0)]
-        if self.member.pgconn.transaction_status != _IN_BLOCK:
-            raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
-        full_at = None if self.is_read_only else self.pool.state.full_at
-        if self._size_check is None and full_at is not None:  # it was not full yet when this began
-            self._size_check = SizeCheck(self.pool.state, full_at, _NO_NEW_FILES)
-        if self._size_check is not None:
-            await self._size_check.check(self.member)
-        text = results[-1].get_value(0, 0)
-        number = None if text is None else int(text)
-        commit = port.Commit.READ_ONLY
-        if number is not None:
-            self.two_phase = self.two_phase and not careful
-            commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
-            self._promised = port.Promise(self._id)
-        done = port.TransactionResult(rows, commit, number, 1, 0, self._notices)
-        if self._promised is not None and not self.is_read_only:
-            await self._record(self._promised, done)
+    async def _run_each(self, statement: port.Statement, lists: list[list[msgspec.Raw]]) -> Sequence[port.Result]:
+        block, count = self.block, len(lists)
+        self.take(statement)
+        await block.carry_out([])
+        written = await write_all_params(self.pool.encoders, self.member, statement.sql, lists, self)
         self.check_ended()
-        return number, done
+        block.take([statement] * count, [*block.facts] * count, Budget(self.bounds.bytes_max))
+        sql, rows_at_once = statement.sql.encode(), chunk_rows(block.facts[0], self.bounds)
+        script: Script = []
+        for number, params in enumerate(written):
+            script.append(Step(Does.RUN, Command(sql, params, rows_at_once, begins=False), statement=number))
+            if block.careful:
+                script.append(ENCODE)
+        await block.carry_out(script)
+        return await block.runner.results()
 
-    def _close_with(self, *, careful: bool) -> list[Command]:
-        closing = [CHECK_NOW] if careful else self._put_own(CHECK_NOW)
-        if careful and not self.is_read_only:
-            closing.append(self.pool.state.ready_to_commit)
-        closing += self._ask_number(numbered=self._notifies, careful=careful)
-        return closing
+    def _begin_stream(self, statement: port.Statement) -> StreamRun:
+        self.take(statement)
+        run = StreamRun(self.pool, self.target, statement, self.bounds)
+        run.put_inside(self)
+        return run
 
-    async def _see_failed_commit(self, exc: BaseException, started: int) -> BaseException:
-        """End the transaction after a commit that failed: nothing stays open."""
-        if isinstance(exc, port.Superseded):  # somebody made it aborted, and its connection was given back
-            self.is_busy = False
-            self._end_with(port.EndReason.LOST)
-            return port.TransactionOver("the transaction was aborted")
-        failure = await self.see_failure(exc, started)
-        if self.over is None:
-            await self._roll_back(port.EndReason.ROLLBACK)
-        return failure
+    async def _open_stream(self, run: stream_run.StreamRun[Pool]) -> StreamedRows:
+        assert isinstance(run, StreamRun)
+        await self.block.carry_out([])
+        stream = await begin_stream(run)
+        stream.measures = Measures("stream")
+        return stream
 
+    async def _cut_stream(self, stream: StreamedRows) -> None:
+        assert isinstance(stream, Stream)
+        await self.pool.expire(self.member)
+        if self.member.pgconn.transaction_status == _IN_BLOCK:
+            await stream.close()
 
-def _explain_no_room() -> port.Conflict:
-    return port.Conflict("the engine had no room to prepare one more transaction", sqlstate="40001")
+    async def close(self, last: port.Statement | None) -> int | None:
+        """Run the last statement, if there is one, and what closes the block. Return the engine's number."""
+        block = self.block
+        if last is not None:
+            self.take(last)
+        nature = block.nature()
+        try:
+            return await block.close(close_block(nature, [] if last is None else run_all(nature, block.facts)))
+        except port.StatementFailed as failure:
+            if last is not None:
+                self.see_prepared_fail(last, failure)
+            raise
+
+    def see_prepared_fail(self, statement: port.Statement, failure: port.StatementFailed) -> None:
+        """Make the error one of the statement as it was sent, which cannot be run again to see what it says itself.
+        Raises a conflict where it failed only because it was prepared: some table is not what it was then."""
+        preparing = self.block.preparing
+        if preparing is None:
+            return
+        could_run_prepared = self.block.may_prepare(0)
+        self.block.is_unsure = self.block.is_unsure or preparing.is_in_doubt
+        if not could_run_prepared or not preparing.may_be_cause(failure):
+            return
+        if isinstance(failure, port.ParameterMismatch):
+            return
+        preparing.prepare_anew()
+        only_prepared = failure.statement == 0 and failure.position is None
+        failure.statement = 0
+        if only_prepared:
+            raise port.Conflict("a table was changed meanwhile", sqlstate="40001") from failure
+        if failure.position is not None and failure.position > measure_common(statement):
+            failure.position = None
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def _let_go(self, result: port.Result | None) -> None:
+        block = self.block
+        preparing = block.preparing
+        if result is not None:
+            if self.notices and preparing is not None:
+                preparing.note_noise()
+            block.has_written = block.has_written or bool(result.affected_rows and block.facts[0].is_change)
+        elif self._stream is not None and self.member.pgconn.transaction_status == _IN_BLOCK:
+            # A failed transaction gets its encoding back with a savepoint.
+            block.must_encode = block.must_encode or block.careful
+        block.let_go()
+        if preparing is not None and not (preparing.is_in_doubt or preparing.has_unjudged):
+            block.preparing = None
+
+    def _see_failed(self, failure: port.StatementFailed) -> tuple[port.EngineFailure, port.EndReason | None]:
+        if is_internal(failure):
+            self.pool.retire(self.member)
+            self.end_with(port.EndReason.LOST)
+        return failure, port.EndReason.CONFLICT if isinstance(failure, port.Conflict) else None
+
+    async def _commit(self, last: port.Statement | None, started: int) -> port.TransactionResult:
+        with self.decision.holding():
+            return await open_commit.commit(self, last, started)
+
+    def _give_back(self) -> None:
+        self.block.give_back()
+
+    def _leave(self) -> None:
+        self.block.end_doubt()
+
+    def see_through(self, work: Coroutine[Any, Any, _T]) -> DirectFuture[_T]:
+        return self.decision.see_through(work)

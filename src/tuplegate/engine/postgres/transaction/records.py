@@ -96,7 +96,7 @@ END""",
 }
 """By their signatures."""
 
-# The engine's own functions, wherever the windows have put them: theirs take a while on purpose.
+# The engine's own functions, wherever an older version has put them: its own took a while on purpose.
 _MAKE_CLAIMS: Final = """
 DO $$
 DECLARE made record; own text;

@@ -38,15 +38,17 @@ from tuplegate.engine.postgres.own.admin import (
     terminate,
 )
 from tuplegate.engine.postgres.transaction.certainty import Certainty
-from tuplegate.engine.postgres.transaction.histories import Histories, is_replicated
-from tuplegate.keeping import keep, tick
+from tuplegate.engine.postgres.transaction.histories import Histories, is_replicated, must_be_confirmed
+from tuplegate.keeping import within
 
 _log: Final = structlog.get_logger()
 _T = TypeVar("_T")
 
-_EVERY_S: Final = 1.0
+EVERY_S: Final = 0.5
 _AGE_S: Final = 1.0
 """Younger ones are left to the worker that prepared them."""
+_ASKED_S: Final = 2.0
+"""How long who asks for an outcome waits until what was left behind is committed."""
 
 _PID_BITS: Final = 32
 _SETTLE_S: Final = 25.0
@@ -55,6 +57,7 @@ _CLOSING_PAUSE_S: Final = 0.01
 
 _NOT_YET: Final = frozenset({"55000", LOCK_NOT_AVAILABLE, CANCELED})
 """SQLSTATEs of COMMIT PREPARED while another session commits it, or where it took too long."""
+_XACT_STATUS: Final = "SELECT pg_xact_status($1::text::xid8)"
 _STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
 
 
@@ -71,7 +74,7 @@ def _ignore(_database: str) -> None:
 
 
 class Recovery:
-    """Commits prepared transactions that were left behind: those there on entry, then later ones, until closed.
+    """Commits prepared transactions that were left behind: those there on entry, then later ones at every look.
 
     `nobody_before`: nobody served on the engine before, so everything prepared there is left over.
     """
@@ -93,7 +96,6 @@ class Recovery:
         self.certainty = Certainty(self._primary, self._session, self._certain)
         self.histories = Histories(self._primary)
         self.seen_through = 0
-        self._watcher: asyncio.Task[None] | None = None
         self.in_hand: set[str] = set()
         """Names whose own transaction commits them; the watcher leaves these alone."""
         self.events = {
@@ -106,15 +108,16 @@ class Recovery:
 
     async def __aenter__(self) -> "Recovery":
         await self._resolve_first()
-        self._watcher = keep("recovery", self._watch)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         deadline = asyncio.get_running_loop().time() + _SETTLE_S
         while self.seen_through and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - it is rarely asked
             await asyncio.sleep(_CLOSING_PAUSE_S)
-        if self._watcher is not None:
-            self._watcher.cancel()
+        await self.rest()
+
+    async def rest(self) -> None:
+        """Close the sessions; they open again when they are needed."""
         await self._session.close()
         await self._certain.close()
 
@@ -139,6 +142,8 @@ class Recovery:
         # On another server the number of the process is that of a stranger.
         gone = not self.histories.fits(ticket.history, server) or not await terminate(self._session, database, backend)
         if await self._is_prepared(server, gid):
+            await _look_for_asker(self)
+        if await self._is_prepared(server, gid):
             return Outcome.IN_PROGRESS
         if await self._session.fetch_of(server, metadata.FIND_RECOVERED, gid):
             return Outcome.COMMITTED if await self.certainty.is_certain(server) else Outcome.IN_PROGRESS
@@ -150,6 +155,7 @@ class Recovery:
         gid = self._gid(ticket.number >> _PID_BITS, ticket.word)
         server = await self._session.server()
         if await self._is_prepared(server, gid):
+            await _look_for_asker(self)
             return Outcome.IN_PROGRESS
         noted = await self._session.fetch_of(server, metadata.FIND_RECOVERED, gid)
         return Outcome.COMMITTED if noted else Outcome.ABORTED
@@ -167,7 +173,9 @@ class Recovery:
 
     async def resolve(self, older_than_s: float) -> int:
         """Commit the prepared transactions of this installation; return how many were committed."""
-        rows = await self._session.fetch(
+        server = await self._session.server()
+        rows = await self._session.fetch_of(
+            server,
             "SELECT gid, database FROM pg_prepared_xacts WHERE starts_with(gid, $1)"
             " AND prepared <= clock_timestamp() - $2::float8 * interval '1 second' ORDER BY prepared",
             self._prefix,
@@ -177,8 +185,8 @@ class Recovery:
             if gid in self.in_hand:
                 continue
             try:
-                await self._certain.fetch(metadata.NOTE_RECOVERED, gid)
-                await self._commit_in_doubt(str(database), str(gid))
+                await self._note(server, str(gid))
+                await self._commit_in_doubt(server, str(database), str(gid))
             except StatementFailed as exc:
                 if exc.sqlstate not in _NOT_YET:
                     _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(exc))
@@ -186,10 +194,15 @@ class Recovery:
             await self._certain.fetch(metadata.EXPIRE_RECOVERED)
         return len(rows)
 
-    async def _commit_in_doubt(self, database: str, gid: str) -> None:
+    async def _note(self, server: str, gid: str) -> None:
+        """Note that somebody else than its own connection commits it. Who finds it neither prepared nor noted later
+        takes it for one that never was."""
+        await self._certain.fetch_of(server, metadata.NOTE_RECOVERED, gid)
+
+    async def _commit_in_doubt(self, server: str, database: str, gid: str) -> None:
         """Commit it. A database that cannot be entered does not hold up the transactions of others."""
         try:
-            if await self._commit(database, gid):
+            if await self._commit(server, database, gid):
                 self.events["in_doubt_recovered_total"] += 1
         except EngineUnavailable as unavailable:
             _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(unavailable))
@@ -218,11 +231,12 @@ class Recovery:
                 return  # one that cannot be committed; the log has it
             await asyncio.sleep(_SETTLE_PAUSE_S)
 
-    async def _commit(self, database: str, gid: str) -> bool:
-        """Commit it as the role that prepared it, since nobody else may; return whether that was done here."""
+    async def _commit(self, server: str, database: str, gid: str) -> bool:
+        """Commit what is noted, as the role that prepared it, since nobody else may; return whether that was done
+        here."""
         async with TenantSession(self._connector, self._secret, database) as session:
             try:
-                await session.fetch(f"COMMIT PREPARED {quote_text(gid)}")
+                await session.fetch_of(server, f"COMMIT PREPARED {quote_text(gid)}")
             except StatementFailed as exc:
                 if exc.sqlstate != "42704":  # somebody else was quicker
                     raise
@@ -231,15 +245,14 @@ class Recovery:
         _log.warning("a transaction in doubt was committed", gid=gid, database=database)
         return True
 
-    async def _watch(self) -> None:
-        while True:
-            await tick(_EVERY_S)
-            if self._primary.replication.stands_still:
-                continue  # nothing can be committed
-            try:
-                await self.resolve(_AGE_S)
-            except EngineFailure:
-                continue  # it is asked again in a second
+    async def look(self) -> None:
+        """Commit what was left behind, if anything can be committed."""
+        if self._primary.replication.stands_still:
+            return
+        try:
+            await self.resolve(_AGE_S)
+        except EngineFailure:
+            pass  # it is asked again at the next look
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
@@ -249,14 +262,17 @@ class Recovery:
         server = await self._session.server()
         is_own = self.histories.fits(history, server)
         try:
-            rows = await self._session.fetch_of(server, "SELECT pg_xact_status($1::text::xid8)", str(number))
+            rows = await self._session.fetch_of(server, _XACT_STATUS, str(number))
         except StatementFailed as exc:
             if exc.sqlstate != "22023":
                 raise
             # It has lost the number, in a crash or because it never got it, and will give it out again.
             return None if is_own else Outcome.ABORTED
         state = _STATES.get(str(rows[0][0]))
-        if is_own or state is Outcome.ABORTED or (state is Outcome.COMMITTED and is_replicated(history)):
+        if state is Outcome.COMMITTED and is_own and must_be_confirmed(history):
+            until = asyncio.get_running_loop().time() + _ASKED_S
+            return state if await self.certainty.is_certain(server, until) else Outcome.IN_PROGRESS
+        if is_own or state is Outcome.ABORTED or is_replicated(history):
             return state
         raise OutcomeUnknown(
             "another server is the primary since, and it cannot tell this transaction from one of its own: it may have"
@@ -264,10 +280,10 @@ class Recovery:
         )
 
     async def settle_prepared(
-        self, database: str, member: Connection, gid: str, until: float, number: int | None = None
+        self, database: str, member: Connection, gid: str, until: float, ticket: Ticket | None = None
     ) -> Settled:
         """Find out whether a transaction is committed whose connection was lost while it prepared, or after that; then
-        its `number` is given. It is if it is prepared, and then this commits it."""
+        its `ticket` is given. It is if it is prepared, and then this commits it."""
         seen: str | None = None
 
         async def look() -> Settled | None:
@@ -279,38 +295,27 @@ class Recovery:
                 if not await self.certainty.is_certain(server, until):
                     return None  # no standby has it: once it is shown, a failover must not take it back
                 try:
-                    await self._commit(database, gid)
+                    await self._note(server, gid)
+                    await self._commit(server, database, gid)
                 except StatementFailed as failure:
                     # It is prepared, so this only means that it is not committed yet.
                     if failure.sqlstate not in _NOT_YET:
                         _log.error("a prepared transaction could not be committed", gid=gid, reason=str(failure))
                     return None
             elif seen != server and not await self._session.fetch_of(server, metadata.FIND_RECOVERED, gid):
-                if number is None:
+                if ticket is None:
                     return Settled.ABORTED if gone else None
-                if server != member.server:
-                    return await self._settle_number(server, number)
+                if not self.histories.fits(ticket.history, server):
+                    found = await _settle_number(self._session, server, ticket)
+                    if found is not Settled.COMMITTED:
+                        return found
             return Settled.COMMITTED if await self.certainty.is_certain(server, until) else None
 
         known = await self._until_known(look, until)
-        if not self._primary.follows and (seen is not None or number is not None):
+        if not self._primary.follows and (seen is not None or ticket is not None):
             # What is prepared is decided: its server will commit it, also where nobody can be asked any more.
             known = Settled.COMMITTED
         return self._settled(known)
-
-    async def _settle_number(self, server: str, number: int) -> Settled:
-        """Find out what became of a transaction that was prepared elsewhere, and is not here.
-
-        It has come here and was committed, or it never came. In the first case its number is that of a committed one;
-        but it can be so in the second, too, where it was given out again.
-        """
-        try:
-            [(state,)] = await self._session.fetch_of(server, "SELECT pg_xact_status($1::text::xid8)", str(number))
-        except StatementFailed as failure:
-            if failure.sqlstate != "22023":
-                raise
-            return Settled.ABORTED  # the number is not given out here yet
-        return Settled.UNKNOWN if state in ("committed", None) else Settled.ABORTED
 
     async def settle_recorded(
         self,
@@ -347,8 +352,8 @@ class Recovery:
             try:
                 async with asyncio.timeout_at(until):
                     known = await look()
-            except (EngineUnavailable, TimeoutError):
-                pass  # it may be starting again
+            except (EngineFailure, TimeoutError):
+                pass  # it may be starting again, and whatever failed was a question of ours
             if known is not None:
                 return known
             await asyncio.sleep(_SETTLE_PAUSE_S)
@@ -362,3 +367,29 @@ class Recovery:
         if self._primary.has_left(member.server):
             return True
         return not await terminate(self._session, database, member.backend)
+
+
+async def _look_for_asker(recovery: Recovery) -> None:
+    """Look, since nobody does where nobody uses the server but to ask. A commit can wait for a standby that is
+    away; who asks does not."""
+    try:
+        await within(_ASKED_S, recovery.look())
+    except TimeoutError:
+        pass  # the watcher goes on, or the next who asks
+
+
+async def _settle_number(session: AdminSession, server: str, ticket: Ticket) -> Settled:
+    """Find out what became of a transaction that was prepared elsewhere, and is not here.
+
+    It has come here and was committed, or it never came. In the first case its number is that of a committed one; but
+    it can be so in the second, too, where it was given out again. It has come where commits wait for a standby.
+    """
+    try:
+        [(state,)] = await session.fetch_of(server, _XACT_STATUS, str(ticket.number))
+    except StatementFailed as failure:
+        if failure.sqlstate != "22023":
+            raise
+        return Settled.ABORTED  # the number is not given out here yet
+    if state not in ("committed", None):
+        return Settled.ABORTED
+    return Settled.COMMITTED if is_replicated(ticket.history) else Settled.UNKNOWN

@@ -1,0 +1,145 @@
+"""The supervisor's side of the lines to workers: hears what they want of cells, and tells them what becomes of it.
+
+Contract: `attend` is called whenever a line has something, and several times a second in any case; more often while
+`is_hurried`. Nothing here blocks.
+"""
+
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+
+import structlog
+
+from tuplegate.engine.cells.keeper import Keeper, Tidings
+from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, Reader, Word, write
+
+_log = structlog.get_logger()
+
+_READ_BYTES = 2**16
+
+
+class _Line:
+    """The line to one worker. What does not fit into its socket just now waits."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.reader = Reader()
+        self.unsent = b""
+
+    def read(self) -> list[Message]:
+        with suppress(BlockingIOError, ConnectionResetError):
+            return self.reader.feed(self.end.recv(_READ_BYTES))
+        return []
+
+    def send(self, data: bytes) -> None:
+        self.unsent += data
+        with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+            while self.unsent:
+                self.unsent = self.unsent[self.end.send(self.unsent) :]
+
+
+class Desk:
+    """Serves workers, by their numbers, from the keeper's cells."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._fleet = keeper.fleet
+        self._lines: dict[int, _Line] = {}
+        self._waiting: dict[str, set[int]] = {}
+
+    @property
+    def descriptors(self) -> list[int]:
+        return [line.end.fileno() for line in self._lines.values()]
+
+    @property
+    def is_hurried(self) -> bool:
+        """Return whether something changes soon without a message."""
+        return self._fleet.is_moving
+
+    def open_line(self, worker: int, now: float) -> socket.socket:
+        """Return a worker's end of a new line. What a worker of that number has used before is not used any more."""
+        self.drop_line(worker, now)
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._lines[worker] = _Line(ours)
+        return theirs
+
+    def drop_line(self, worker: int, now: float) -> None:
+        """Note that a worker has ended."""
+        if line := self._lines.pop(worker, None):
+            line.end.close()
+            self._fleet.forget_worker(worker, now)
+            for waiting in self._waiting.values():
+                waiting.discard(worker)
+
+    def abandon(self) -> None:
+        """Forget the lines, in a child of the supervisor, without closing what may be another file there by now."""
+        for line in self._lines.values():
+            line.end.detach()
+        self._lines.clear()
+
+    def close(self) -> None:
+        """Stop the servers of all cells, and wait until they have ended."""
+        self._keeper.close()
+
+    def attend(self, now: float) -> None:
+        """Do what workers ask for and what is due, and tell workers about it."""
+        for worker, line in self._lines.items():
+            for message in line.read():
+                self._hear(worker, message, now)
+        self._tell(self._keeper.tick(now), now)
+
+    def _hear(self, worker: int, message: Message, now: float) -> None:
+        cell, fleet = message.cell, self._fleet
+        match message.word:
+            case Word.WANT:
+                if fleet.want(cell, now):
+                    self._admit(worker, cell, now)
+                else:
+                    self._waiting.setdefault(cell, set()).add(worker)
+            case Word.USE | Word.IDLE:
+                fleet.note_use(cell, worker, now, in_use=message.word is Word.USE)
+            case Word.RESTED:
+                fleet.note_rest(cell, worker)
+            case Word.HALT:
+                fleet.halt(cell, worker)
+                if message.text == AT_ONCE:
+                    self._keeper.kill(cell)
+            case Word.RELEASE | Word.GONE:
+                fleet.release(cell, worker, now)
+                if message.word is Word.GONE:
+                    fleet.forget(cell)
+            case Word.KILL:
+                _log.error("a cell is killed", cell=cell, reason=message.text)
+                self._keeper.kill(cell, f"{KILLED}{message.text}")
+            case _:
+                raise AssertionError(f"no worker says {message.word}")
+
+    def _admit(self, worker: int, cell: str, now: float, text: str = "") -> None:
+        """Tell a worker that the cell is awake. It counts as used until the worker says otherwise."""
+        self._fleet.note_use(cell, worker, now, in_use=True)
+        self._send([worker], Message(Word.AWAKE, cell, text))
+
+    def _tell(self, tidings: Tidings, now: float) -> None:
+        for cell in tidings.awake:
+            for worker in self._waiting.pop(cell, ()):
+                self._admit(worker, cell, now, STARTED)
+        for cell in tidings.ask_to_rest:
+            self._send(self._fleet.list_users(cell), Message(Word.REST, cell))
+        for cell in tidings.busy:
+            self._send(self._waiting.pop(cell, ()), Message(Word.BUSY, cell))
+        for cell in tidings.withheld:
+            told = {*self._waiting.pop(cell, ()), *self._fleet.list_users(cell)}
+            self._send(told, Message(Word.WITHHELD, cell))
+        for cell in tidings.failed:
+            # Those who have used it must hear it, too.
+            self._waiting.pop(cell, None)
+            self._send(list(self._lines), Message(Word.FAILED, cell, self._fleet.find_reason(cell)))
+        for cell, worker in tidings.halted:
+            self._send([worker], Message(Word.HALTED, cell))
+
+    def _send(self, workers: Iterable[int], message: Message) -> None:
+        data = write(message)
+        for worker in workers:
+            if line := self._lines.get(worker):
+                line.send(data)

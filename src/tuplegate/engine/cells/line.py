@@ -1,0 +1,293 @@
+"""A worker's side of its line to the supervisor: asks for cells, and says which of them it uses.
+
+The worker has connections to a cell only between AWAKE and RESTED. Asked to rest, it closes them if nobody uses the
+cell, and otherwise says that the cell is in use; so no cell is stopped under a request.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+
+from tuplegate.engine import port
+from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, Reader, Word, write
+from tuplegate.keeping import keep, tick
+from tuplegate.metrics.cells import new_cell, observe
+
+_TICK_S = 1.0
+_AGAIN_S = 0.05
+_WAKE_AGAIN_S = 0.5
+_READ_BYTES = 2**16
+
+
+@dataclass(slots=True, eq=False)
+class Stay:
+    """The time that a worker has connections to an awake cell."""
+
+    cell: str
+    users: int = 0
+    """Requests and other work under way there."""
+    was_used: bool = True
+    """Something was under way since the last look."""
+    is_told_used: bool = True
+    idle_since: float = 0.0
+    on_end: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """Close connections to the cell."""
+    has_ended: bool = False
+    on_down: list[Callable[[], None]] = field(default_factory=list)
+    is_down: bool = False
+    """The server has died under its users. They wait for the next one, to learn what became of what they did."""
+    revival: asyncio.Task[None] | None = None
+
+
+class CellLine:
+    """`wake_s_max` is how long anybody waits for a cell. After `leave_s` without use the worker closes its connections
+    to a cell, which may be awake for longer. `find_busy` returns the cells in which something runs that nobody counts
+    as a user."""
+
+    def __init__(self, end: socket.socket, wake_s_max: float, leave_s: float = inf) -> None:
+        self._end = end
+        self._wake_s_max = wake_s_max
+        self._leave_s = leave_s
+        self._reader = Reader()
+        self._unsent = b""
+        self._stays: dict[str, Stay] = {}
+        self._waking: dict[str, asyncio.Task[Stay]] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._answers: dict[str, asyncio.Future[Message]] = {}
+        self._halts: dict[str, list[asyncio.Future[None]]] = {}
+        self._is_closing = False
+        self.find_busy: Callable[[], Collection[str]] = tuple
+        self.wakes = new_cell()
+        """How long wakes took, as the table of metrics counts times."""
+        self.failures: dict[str, str] = {}
+        """Why cells failed that nobody has waked since."""
+
+    async def __aenter__(self) -> "CellLine":
+        self._end.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._end, self._read)
+        self._watcher = keep("cells", self._watch)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._is_closing = True
+        self._watcher.cancel()
+        for stay in list(self._stays.values()):
+            self._end_stay(stay)
+            await self._close(stay, tell=False)
+        asyncio.get_running_loop().remove_reader(self._end)
+        self._end.close()
+
+    # -- using cells --------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def use(self, cell: str) -> AsyncIterator[Stay]:
+        """Wake the cell, and keep it awake until the block is left."""
+        stay = await self.stay(cell)
+        stay.users += 1
+        try:
+            yield stay
+        finally:
+            stay.users -= 1
+            stay.was_used = True
+
+    async def stay(self, cell: str) -> Stay:
+        """Return the stay at an awake cell. Raises EngineBusy or EngineUnavailable."""
+        stay = self._stays.get(cell)
+        if stay is not None and not stay.is_down:
+            return stay
+        if self._is_closing:
+            raise port.EngineUnavailable("the service is stopping")
+        return await asyncio.shield(self._waking.get(cell) or self._begin_waking(cell))
+
+    def _begin_waking(self, cell: str) -> asyncio.Task[Stay]:
+        waking = self._waking[cell] = asyncio.get_running_loop().create_task(self._wake(cell))
+        waking.add_done_callback(partial(self._note_woken, cell))
+        return waking
+
+    def _note_woken(self, cell: str, waking: asyncio.Task[Stay]) -> None:
+        del self._waking[cell]
+        if not waking.cancelled():
+            waking.exception()  # who waited has it, if anybody still does
+
+    async def _wake(self, cell: str) -> Stay:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        if leaving := self._leaving.get(cell):
+            await asyncio.wait([leaving])  # else the supervisor would hear of the end after the new beginning
+        reason = "it is being copied, reset or removed"
+        while (left := started + self._wake_s_max - loop.time()) > 0:
+            answer = self._answers[cell] = loop.create_future()
+            try:
+                self.say(Word.WANT, cell)
+                async with asyncio.timeout(left):
+                    said = await answer
+            except TimeoutError:
+                reason = "its server is not ready yet"
+                break
+            finally:
+                del self._answers[cell]
+            match said.word:
+                case Word.AWAKE:
+                    if said.text == STARTED:
+                        observe(self.wakes, int((loop.time() - started) * 1e9))
+                    if stay := self._stays.get(cell):
+                        return stay
+                case Word.BUSY:
+                    raise port.EngineBusy("as many databases are awake and in use as may be; try again in a moment")
+                case Word.FAILED if said.text.startswith(KILLED):
+                    raise port.EngineUnavailable(said.text)
+                case Word.FAILED:
+                    raise port.EngineUnavailable("the database does not start just now", said.text)
+                case _:
+                    await asyncio.sleep(_AGAIN_S)
+        raise port.EngineUnavailable(f"the database was not awake within {self._wake_s_max:g} s: {reason}")
+
+    @asynccontextmanager
+    async def halt(self, cell: str, *, at_once: bool = False) -> AsyncIterator["Halt"]:
+        """Put the cell to sleep for everybody, and have its directory alone until the block is left. `at_once` is for a
+        cell whose data nobody wants any more."""
+        halted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._halts.setdefault(cell, []).append(halted)
+        held = Halt()
+        if stay := self._stays.get(cell):
+            self._end_stay(stay)
+            await self._close(stay, tell=True)
+        self.say(Word.HALT, cell, AT_ONCE if at_once else "")
+        try:
+            await halted
+            yield held
+        finally:
+            if halted in self._halts.get(cell, ()):
+                self._halts[cell].remove(halted)
+            self.say(Word.GONE if held.is_gone else Word.RELEASE, cell)
+
+    def kill(self, cell: str, reason: str) -> None:
+        """Kill the cell's server, with all that runs in it."""
+        self.say(Word.KILL, cell, reason)
+
+    # -- the line -----------------------------------------------------------------------------------------------
+
+    def say(self, word: Word, cell: str, text: str = "") -> None:
+        self._unsent += write(Message(word, cell, text))
+        self._flush()
+
+    def _flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._end.send(self._unsent) :]
+        except BlockingIOError:
+            loop.add_writer(self._end, self._flush)
+        except OSError:
+            self._unsent = b""  # the supervisor is gone, and this worker ends
+        else:
+            loop.remove_writer(self._end)
+
+    def _read(self) -> None:
+        try:
+            data = self._end.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._end)
+            return
+        for message in self._reader.feed(data):
+            self._hear(message)
+
+    def _hear(self, message: Message) -> None:
+        cell = message.cell
+        if message.word is Word.HALTED:
+            while waiting := self._halts.get(cell):
+                first = waiting.pop(0)
+                if not first.done():
+                    first.set_result(None)
+                    break
+            return
+        stay = self._stays.get(cell)
+        if message.word is Word.REST:
+            if stay is None:
+                self.say(Word.RESTED, cell)
+            elif stay.users or stay.was_used or cell in self.find_busy():
+                self.say(Word.USE, cell)
+                stay.is_told_used = True
+            else:
+                self._leave(stay, tell=True)
+            return
+        if message.word is Word.AWAKE:
+            self.failures.pop(cell, None)
+            if stay is None:
+                self._stays[cell] = Stay(cell)  # at once: the next message can be about it
+        elif message.word is Word.FAILED:
+            self.failures[cell] = message.text
+        if message.word is Word.FAILED and stay is not None and stay.users:
+            if not stay.is_down:
+                self._wake_again(stay)
+        elif message.word in (Word.FAILED, Word.WITHHELD) and stay is not None:
+            self._leave(stay, tell=False)
+        answer = self._answers.get(cell)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _wake_again(self, stay: Stay) -> None:
+        stay.is_down = True
+        for tell in stay.on_down:
+            tell()
+        stay.revival = asyncio.get_running_loop().create_task(self._wake_for_users(stay))
+
+    async def _wake_for_users(self, stay: Stay) -> None:
+        """Wake a cell again for those who are in it: they wait for a bounded time to learn what became of what they
+        did, also while nobody else is let in. Leave it if it does not wake for them."""
+        while stay.users and not stay.has_ended:
+            try:
+                await asyncio.shield(self._waking.get(stay.cell) or self._begin_waking(stay.cell))
+            except port.EngineFailure:
+                await asyncio.sleep(_WAKE_AGAIN_S)
+            else:
+                stay.is_down = False
+                return
+        if not stay.has_ended:
+            self._leave(stay, tell=False)
+
+    def _leave(self, stay: Stay, *, tell: bool) -> None:
+        """Close the connections of a stay. From now on a request asks for the cell anew."""
+        self._end_stay(stay)
+        task = self._leaving[stay.cell] = asyncio.get_running_loop().create_task(self._close(stay, tell=tell))
+        task.add_done_callback(lambda _: self._leaving.pop(stay.cell, None))
+
+    def _end_stay(self, stay: Stay) -> None:
+        stay.has_ended = True
+        del self._stays[stay.cell]
+
+    async def _close(self, stay: Stay, *, tell: bool) -> None:
+        for end in stay.on_end:
+            await end()
+        if tell:
+            self.say(Word.RESTED, stay.cell)
+
+    async def _watch(self) -> None:
+        """Tell the supervisor which cells are in use, when that changes. Leave those that were not used for a while."""
+        while True:
+            await tick(_TICK_S)
+            busy, now = self.find_busy(), asyncio.get_running_loop().time()
+            for stay in list(self._stays.values()):
+                used = bool(stay.users or stay.was_used or stay.cell in busy)
+                stay.was_used = False
+                if used is not stay.is_told_used:
+                    stay.is_told_used = used
+                    self.say(Word.USE if used else Word.IDLE, stay.cell)
+                    stay.idle_since = now
+                if not used and now - stay.idle_since >= self._leave_s:
+                    self._leave(stay, tell=True)
+
+
+@dataclass(slots=True)
+class Halt:
+    """A cell that a worker has to itself. `is_gone` is set by whoever has removed its directory."""
+
+    is_gone: bool = False

@@ -1,0 +1,97 @@
+"""The bundled engine as the supervisor prepares it: a server for the catalog, and a cell for each database."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from tuplegate.engine import port
+from tuplegate.engine.cells.databases import CellDatabases
+from tuplegate.engine.cells.desk import Desk
+from tuplegate.engine.cells.line import CellLine
+from tuplegate.engine.cells.weaknesses import find_weaknesses
+from tuplegate.engine.postgres.own.installing import PostgresOwner, PostgresPreparation
+
+_OURSELVES = -1
+"""Stands for the supervisor among the numbers of workers."""
+_TICK_S = 0.005
+
+
+class CellsOwner(PostgresOwner):
+    """`make_databases` gives the databases of an installation with this secret, over a line."""
+
+    def __init__(
+        self, conninfo: str, desk: Desk, wake_s_max: float, make_databases: Callable[[bytes, CellLine], CellDatabases]
+    ) -> None:
+        super().__init__(conninfo, is_bundled=True)
+        self._desk = desk
+        self._wake_s_max = wake_s_max
+        self._make_databases = make_databases
+
+    @asynccontextmanager
+    async def prepare(self) -> AsyncIterator["CellsPreparation"]:  # type: ignore[override]
+        async with super().prepare() as catalog, _serve_ourselves(self._desk, self._wake_s_max) as line:
+            yield CellsPreparation(catalog, line, self._make_databases)
+
+
+@asynccontextmanager
+async def _serve_ourselves(desk: Desk, wake_s_max: float) -> AsyncIterator[CellLine]:
+    """Open a line from this process to itself, and attend to it."""
+
+    async def attend() -> None:
+        while True:
+            desk.attend(time.monotonic())
+            await asyncio.sleep(_TICK_S)
+
+    async with CellLine(desk.open_line(_OURSELVES, time.monotonic()), wake_s_max) as line:
+        attending = asyncio.get_running_loop().create_task(attend())
+        try:
+            yield line
+        finally:
+            attending.cancel()
+            desk.drop_line(_OURSELVES, time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class CellsPreparation:
+    """Fills the port's `Preparation`: the catalog's server, in the hands of this process."""
+
+    catalog: PostgresPreparation
+    line: CellLine
+    make_databases: Callable[[bytes, CellLine], CellDatabases]
+
+    @property
+    def session(self) -> port.MetadataSession:
+        return self.catalog.session
+
+    async def claim(self, installation: str, name: str, *, is_used: bool) -> None:
+        raise port.EngineRefused("\n- the bundled engine is always the first")
+
+    async def make_ready(self, secret: bytes, sorting: str | None = None) -> "ReadyCells":
+        ready = await self.catalog.make_ready(secret, sorting, has_databases=False)
+        return ReadyCells(ready.login, self.make_databases(secret, self.line))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyCells:
+    """Fills the port's `ReadyEngine`. A cell is brought up to date when it wakes."""
+
+    login: port.ServiceLogin
+    databases: CellDatabases
+
+    @property
+    def furnishing(self) -> str:
+        return self.databases.furnishing_of("")
+
+    async def refurnish(self, database: str) -> None:
+        """Leave it to the next one who wakes the cell."""
+
+    async def check_login(self, database: str) -> None:
+        """Leave it to the next one who wakes the cell."""
+
+    async def find_weaknesses(self, database: str | None) -> tuple[port.Weakness, ...]:
+        return find_weaknesses()
+
+    async def note_identity(self, installation: str, name: str) -> None:
+        """The catalog says whose it is."""

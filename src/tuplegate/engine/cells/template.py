@@ -1,0 +1,100 @@
+"""The data directory that cells are copied from: made once for each version of the engine and of the service.
+
+Its server has the service's roles, its metadata database, and one database as tenants get it. It is complete or it is
+not there: it is furnished under another name first. The password of its superuser is in a file beside it, which no
+cell can read; each copy gets a password of its own before anybody uses it.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuplegate.engine.bundled.binaries import Binaries
+from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.cells.layout import DATA, RUN, CellsDirectory
+from tuplegate.engine.cells.making import PREPARED_FORM, make_cell, prepare_data, remove_cell, write_secret
+from tuplegate.engine.cells.server import CellServer
+from tuplegate.engine.cells.settings import SUPERUSER
+from tuplegate.engine.cells.waiting import running
+from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector
+from tuplegate.engine.postgres.own.installing import PostgresOwner
+from tuplegate.engine.postgres.own.metadata import NOTE_IDENTITY
+from tuplegate.engine.postgres.own.owners import Owners
+from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
+
+DATABASE = "tg_template"
+"""The name of the tenant's database in it. A copy gives it another."""
+
+_MADE, _BEGUN = "template", "template_begun"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The template: its data, the password of its superuser, and the number by which its server knows the tenant's
+    database, in every copy. `form` stands for all that is in it, `furnishing` for the service's own part."""
+
+    form: str
+    data: Path
+    password: str
+    furnishing: str
+    oid: int
+
+
+def conninfo_of(run: Path, user: str, password: str) -> str:
+    """Return the conninfo of a cell's server. The service logs in nowhere that does not prove to know the password."""
+    return f"host='{run}' port=5432 user='{user}' password='{password}' passfile='' require_auth=scram-sha-256"
+
+
+def find_furnishing() -> str:
+    """Return a text that stands for the service's own objects in a cell, as this version makes them."""
+    connector = AdminConnector("")
+    return PostgresDatabases(connector, b"").furnishing
+
+
+def provide_template(
+    directory: CellsDirectory, programs: Binaries, account: Account, make_server: Callable[[str], CellServer]
+) -> Template:
+    """Return the template; make it where there is none of this version. The first call takes seconds."""
+    furnishing = find_furnishing()
+    form = hashlib.sha256(f"{programs.version} {PREPARED_FORM} {furnishing}".encode()).hexdigest()[:16]
+    place, note = directory.locate(_MADE), directory.prepared / _MADE
+    found = note.read_text("ascii").split() if note.exists() else []
+    if place.exists() and found[:1] == [form]:
+        return Template(form, place / DATA, found[1], furnishing, int(found[2]))
+    _discard(directory, _BEGUN)
+    with prepare_data(directory, programs, account) as prepared:
+        make_cell(directory, prepared.data, _BEGUN)
+    oid = _furnish(make_server(_BEGUN), conninfo_of(directory.locate(_BEGUN) / RUN, SUPERUSER, prepared.password))
+    _discard(directory, _MADE)
+    write_secret(note, f"{form} {prepared.password} {oid}\n")
+    directory.locate(_BEGUN).rename(place)
+    return Template(form, place / DATA, prepared.password, furnishing, oid)
+
+
+def _discard(directory: CellsDirectory, cell_id: str) -> None:
+    if directory.locate(cell_id).exists():
+        remove_cell(directory, cell_id)
+
+
+def _furnish(server: CellServer, conninfo: str) -> int:
+    with running(server):
+        return asyncio.run(_make_objects(conninfo))
+
+
+async def _make_objects(conninfo: str) -> int:
+    """Make everything that cells have in common, and return the number of the tenant's database. Nobody knows the
+    passwords of its roles."""
+    owner = PostgresOwner(conninfo, is_bundled=True)
+    async with owner.prepare() as preparation:
+        ready = await preparation.make_ready(secrets.token_bytes(32))
+        await ready.databases.create(DATABASE)
+        await preparation.session.fetch(NOTE_IDENTITY, "", DATABASE, find_furnishing())
+        template = quote(Owners(METADATA_DATABASE).template)
+        await preparation.session.fetch(f"ALTER DATABASE {template} IS_TEMPLATE false")
+        await preparation.session.fetch(f"DROP DATABASE {template}")
+        [(oid,)] = await preparation.session.fetch("SELECT oid FROM pg_database WHERE datname = $1", DATABASE)
+        return int(str(oid))

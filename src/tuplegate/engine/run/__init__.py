@@ -1,0 +1,1 @@
+"""Runs scripts on connections: see `steps` and `runner`."""

@@ -1,0 +1,1 @@
+"""Reads the texts of statements, before an engine sees them. Pure."""
