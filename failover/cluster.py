@@ -20,7 +20,8 @@ from typing import Any
 
 import httpx
 from tests.external import free_port, make_own
-from tests.faults import children, eventually, runs, send_signal
+from tests.faults import eventually, send_signal
+from tests.processes import alive, children
 
 from failover.sessions import Unanswered, ask
 from tuplegate.engine.bundled.binaries import Binaries, before_exec, choose_wheel, make_child_options
@@ -128,7 +129,7 @@ class Node:
     def kill_postgres(self) -> None:
         """Returns when all of its processes are dead."""
         dead = self.signal_postgres(signal.SIGKILL)
-        eventually(lambda: not any(runs(pid) for pid in dead))
+        eventually(lambda: not any(alive(pid) for pid in dead))
 
     def signal_patroni(self, number: signal.Signals) -> None:
         """Sends it to Patroni and to what it runs just now, but not to PostgreSQL."""

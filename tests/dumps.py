@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 
 from tests.control import Control, engine_name
+from tests.processes import children, program
 from tests.service import Service, Sql
 from tests.workers import workers
 from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
@@ -92,14 +93,7 @@ second or two; compression of a dump does not see that it repeats itself."""
 
 def dumping(service: Service) -> list[int]:
     """Programs that dump for the service just now."""
-    found = []
-    for worker in workers(service):
-        try:
-            children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
-            found += [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "pg_dump\n"]
-        except OSError:
-            continue  # it has just ended
-    return found
+    return [pid for worker in workers(service) for pid in children(worker) if program(pid) == "pg_dump"]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 
 from tests.directories import new_directory
+from tests.processes import children
 from tests.servers import wait_until
 from tuplegate.engine.bundled.binaries import (
     Binaries,
@@ -125,14 +126,11 @@ class ExternalServer:
     def crash(self) -> None:
         """As kill -9 does it; its processes are gone afterwards."""
         assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        its_own = children(self._process.pid)
         self._process.kill()
         self._process.wait(START_S)
         self._process = None
-        deadline = time.monotonic() + START_S
-        while any(Path(f"/proc/{child}").exists() for child in children):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in its_own))
 
     def remove(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """At once: nobody needs what it would write."""

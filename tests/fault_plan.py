@@ -18,7 +18,6 @@ from tests.faults import (
     as_superuser,
     backends,
     child,
-    children,
     engine_socket_directory,
     eventually,
     has_server,
@@ -30,6 +29,7 @@ from tests.faults import (
     send_signal,
     serves,
 )
+from tests.processes import children
 from tests.service import Service
 from tests.wire_proxy import At, Fault, WireProxy
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import psycopg
 
+from tests.processes import alive, children, is_worker, numbers
 from tests.service import Service
-from tests.workers import is_worker, numbers
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME
 
 DOUBT_S = 30.0
@@ -132,7 +132,7 @@ def kill_worker(service: Service) -> None:
 def kill(pid: int) -> None:
     """Returns when it is dead."""
     send_signal(pid, signal.SIGKILL)
-    eventually(lambda: not runs(pid))
+    eventually(lambda: not alive(pid))
 
 
 def kill_engine(service: Service) -> None:
@@ -150,19 +150,7 @@ def _kill_server(postmaster: int) -> None:
     pids = [postmaster, *children(postmaster)]
     for pid in pids:
         send_signal(pid, signal.SIGKILL)
-    eventually(lambda: not any(runs(pid) for pid in pids))
-
-
-def children(pid: int) -> list[int]:
-    return [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def runs(pid: int) -> bool:
-    """Whether it is there and has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    eventually(lambda: not any(alive(pid) for pid in pids))
 
 
 def answers(service: Service) -> bool:

@@ -5,13 +5,13 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
 from tests.service import Service
+from tests.workers import workers
 from tuplegate.engine.cockroach.own.installing import find_cluster
 from tuplegate.engine.libpq.logins import read_url
 from tuplegate.engine.opening import reach_engines, share_engine
@@ -58,12 +58,9 @@ def wait_until(condition: Callable[[], bool], seconds: float = _WAIT_S) -> None:
 
 def kill_worker(service: Service) -> None:
     """With a signal that it cannot see coming."""
-    pid = service.process.pid
-    for found in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-        if "postgres" not in Path(f"/proc/{found}/comm").read_text():
-            os.kill(found, signal.SIGKILL)
-            return
-    raise AssertionError("the service has no worker")
+    found = workers(service)
+    assert found, "the service has no worker"
+    os.kill(found[0], signal.SIGKILL)
 
 
 def _secret(service: Service) -> bytes:

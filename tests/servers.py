@@ -47,17 +47,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def alive(pid: int) -> bool:
-    """A process that runs; on Linux one that has ended and was not reaped does not count."""
-    try:
-        os.kill(pid, 0)
-        return sys.platform != "linux" or Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except PermissionError:
-        return True
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def connect(engine: Bundled, database: str = "postgres", **options: str) -> psycopg.Connection:
     """As the superuser of the catalog's server, which is a plain PostgreSQL to most tests."""
     return psycopg.connect(engine.conninfo, autocommit=True, dbname=database, **options)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.processes import children, is_worker, status
 from tests.service import Service
 
 WAIT_S = 30.0
@@ -17,37 +18,12 @@ WAIT_S = 30.0
 
 def workers(service: Service) -> list[int]:
     """The process ids of the workers that run now."""
-    pid = service.process.pid
-    found = []
-    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-        with suppress(OSError):  # it has just ended
-            if is_worker(child):
-                found.append(child)
-    return found
-
-
-def is_worker(pid: int) -> bool:
-    """Whether a child of the service is a worker, and no server of the engine's, nor one that is just started."""
-    is_server = Path(f"/proc/{pid}/comm").read_text() == "postgres\n" or len(numbers(pid)) > 1
-    return not is_server and _state(pid) != "Z"
-
-
-def numbers(pid: int) -> list[int]:
-    """The numbers of a process in each of its namespaces; the last is what it takes for its own."""
-    return [int(number) for number in _status(pid).split("\nNSpid:")[1].split("\n")[0].split()]
-
-
-def _status(pid: int) -> str:
-    return Path(f"/proc/{pid}/status").read_text()
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    return [child for child in children(service.process.pid) if is_worker(child)]
 
 
 def peak_mb(service: Service) -> float:
     """The most memory that a worker of the service has taken so far."""
-    found = (_status(pid).split("VmHWM:")[1].split()[0] for pid in workers(service))
+    found = (status(pid).split("VmHWM:")[1].split()[0] for pid in workers(service))
     return max(map(int, found)) / 1024
 
 

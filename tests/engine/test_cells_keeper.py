@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 from tests.cells import Cells, await_value
-from tests.servers import alive, needs_linux
+from tests.processes import alive
+from tests.servers import needs_linux
 from tuplegate.engine.cells.fleet import CellState, Fleet
 from tuplegate.engine.cells.keeper import Keeper, Tidings
 from tuplegate.engine.cells.making import copy_cell

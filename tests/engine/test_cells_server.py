@@ -14,7 +14,8 @@ import psycopg
 import pytest
 
 from tests.cells import Cells, await_state, await_value, stop
-from tests.servers import alive, needs_linux, needs_root
+from tests.processes import alive, children
+from tests.servers import needs_linux, needs_root
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME
 from tuplegate.engine.bundled.sandbox.walls import find_gaps
 from tuplegate.engine.cells import server as servers
@@ -373,9 +374,9 @@ def test_a_server_has_no_power_of_the_system(cells: Cells, cell: Path, own_names
     """A server and its processes lead a session of their own, have no capability and get none, and end before us."""
     server = cells.start(settings=CellSettings(own_namespaces=own_namespaces))
     with cells.connect():
-        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-        assert len(children) >= 4
-        for pid in (server.pid, *map(int, children)):
+        helpers = children(server.pid)
+        assert len(helpers) >= 4
+        for pid in (server.pid, *helpers):
             status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
             assert status["NoNewPrivs"] == "1"
             assert status["Groups"].strip() == ("" if os.geteuid() == 0 else " ".join(map(str, os.getgroups())))

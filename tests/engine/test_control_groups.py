@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.cells import Cells, await_state, await_value, stop
+from tests.processes import children
 from tests.servers import WAIT_S, needs_linux, needs_root
 from tuplegate.engine.bundled.sandbox import control_groups
 from tuplegate.engine.bundled.sandbox.control_groups import CONTROLLERS, ControlGroups, GroupBounds, find_gaps
-from tuplegate.engine.cells.server import CellServer, ServerState
+from tuplegate.engine.cells.server import ServerState
 from tuplegate.engine.cells.settings import CellSettings
 
 
@@ -80,17 +81,13 @@ def list_processes(group: Path) -> set[int]:
     return set(map(int, (group / "cgroup.procs").read_text().split()))
 
 
-def list_children(server: CellServer) -> set[int]:
-    return set(map(int, Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()))
-
-
 @pytest.mark.parametrize("own_namespaces", [True, False])
 def test_a_server_is_in_its_group_with_all_its_processes(cells: Cells, group: Path, own_namespaces: bool) -> None:
     """All processes of a server are in its group, nobody else is, and the group is gone when it has ended."""
     cells.make()
     server = cells.start(settings=CellSettings(groups=ControlGroups(group, ()), own_namespaces=own_namespaces))
     with cells.connect():
-        assert list_processes(group / "cell-a") == {server.pid} | list_children(server)
+        assert list_processes(group / "cell-a") == {server.pid, *children(server.pid)}
     stop(server)
     assert [path.name for path in list_below(group)] == [group.name]
 
@@ -107,7 +104,7 @@ def test_what_a_killed_server_leaves_is_killed_with_its_group(cells: Cells, grou
     begun = time.monotonic()
     await_value(lambda: server.start(begun) is ServerState.STARTING or None)
     await_state(server, ServerState.READY)
-    assert list_processes(group / "cell-a") == {server.pid} | list_children(server)
+    assert list_processes(group / "cell-a") == {server.pid, *children(server.pid)}
 
 
 SERVICE = """

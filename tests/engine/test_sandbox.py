@@ -16,7 +16,8 @@ import psycopg
 import pytest
 
 from tests.engine import intruder
-from tests.servers import WAIT_S, Open, alive, ask, connect, wait_until
+from tests.processes import alive
+from tests.servers import WAIT_S, Open, ask, connect, wait_until
 from tuplegate.engine.bundled.data_directory import Account
 from tuplegate.engine.bundled.sandbox.process import StartOptions, start
 from tuplegate.engine.bundled.sandbox.walls import Sandbox, find_gaps

@@ -14,7 +14,8 @@ import pytest
 from tests.cli.command import Command
 from tests.control import Control, wait_until
 from tests.dumps import LARGE, dumping
-from tests.servers import alive, mode, needs_linux
+from tests.processes import alive
+from tests.servers import mode, needs_linux
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.workers import workers
 

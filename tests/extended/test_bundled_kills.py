@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from tests.processes import alive
 from tests.servers import (
     SOURCE,
     SUPERVISOR,
     Open,
-    alive,
     ask,
     close,
     connect,

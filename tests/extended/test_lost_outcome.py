@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from tests.control import Organization
-from tests.faults import child, children, send_signal
+from tests.faults import child, send_signal
 from tests.inside import conninfo, empty_database, postgres_of, tenant_of
+from tests.processes import children
 from tests.service import ENGINE, Service, Sql, needs_bundled
 from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.engine import port

@@ -7,13 +7,13 @@ import time
 import httpx
 
 from tests.faults import catalog, child
-from tests.servers import alive, needs_linux, wait_until
+from tests.processes import alive, descendants
+from tests.servers import needs_linux, wait_until
 from tests.service import Sql, needs_bundled
 from tests.streams import ENDS, Stream, read_until_cut
 from tests.system.test_service import (
     RUN_S,
     Start,
-    descendants,
     in_background,
     sleeping,
     slow_answer,

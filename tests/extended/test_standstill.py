@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from tests.metrics import scrape
-from tests.servers import alive, needs_linux, wait_until
+from tests.processes import alive
+from tests.servers import needs_linux, wait_until
 from tests.service import Service, new_data_dir, remove, running_service, start_service
 from tests.system.test_tls import make_certificate
 from tests.workers import Caller, callers, connect_to, workers

@@ -15,7 +15,8 @@ import httpx
 import psycopg
 import pytest
 
-from tests.faults import as_superuser, backends, child, children, definite, eventually, none_in_doubt, send_signal
+from tests.faults import as_superuser, backends, child, definite, eventually, none_in_doubt, send_signal
+from tests.processes import children
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 
 CLIENTS = 6

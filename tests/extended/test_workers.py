@@ -16,7 +16,8 @@ import pytest
 
 from tests.control import Organization, at_once, in_one_window, new_organization
 from tests.http.test_serializable_pool import SLOTS, fill, shut
-from tests.servers import alive, needs_linux, wait_until
+from tests.processes import alive
+from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, running_service, start_service
 from tests.workers import Caller, callers, connect, connect_to, workers, workers_of
 

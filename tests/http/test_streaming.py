@@ -17,8 +17,10 @@ import pytest
 from tests.activity import Activity
 from tests.http.test_open_transactions import revoke
 from tests.needs import by_words, needs
+from tests.processes import status
 from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
 from tests.streams import ENDS, NDJSON, SSE, Event, Stream, tell
+from tests.workers import workers
 
 WAIT_S = 25.0
 """Shorter than the statements that are to be cancelled."""
@@ -719,12 +721,7 @@ def assert_pool_is_whole(service: Service, watch: Watch) -> None:
 
 def worker_memory_kb(service: Service) -> int:
     """Resident memory of the service's workers, which are its children that are not the engine."""
-    supervisor = service.process.pid
-    total = 0
-    for child in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
-        if Path(f"/proc/{child}/comm").read_text() != "postgres\n":
-            status = Path(f"/proc/{child}/status").read_text()
-            total += int(status.split("VmRSS:")[1].split()[0])
+    total = sum(int(status(worker).split("VmRSS:")[1].split()[0]) for worker in workers(service))
     assert total, "no worker found"
     return total
 

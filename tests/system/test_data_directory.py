@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import SOURCE, Open, alive, ask, close, mode, needs_root, snapshot, spawn_supervisor
+from tests.processes import alive
+from tests.servers import SOURCE, Open, ask, close, mode, needs_root, snapshot, spawn_supervisor
 from tuplegate.engine.bundled import data_directory
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled

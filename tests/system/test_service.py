@@ -18,7 +18,8 @@ import psycopg
 import pytest
 
 from tests import preloaded
-from tests.servers import alive, needs_linux, needs_root, wait_until
+from tests.processes import alive, children, descendants, is_worker, program
+from tests.servers import needs_linux, needs_root, wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.streams import Stream
 from tuplegate.settings import list_settings
@@ -52,20 +53,10 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Comple
     return preloaded.run(arguments, {**os.environ, **(env or {})}, timeout=RUN_S)
 
 
-def descendants(pid: int) -> list[int]:
-    """The children of a process, their children and so on."""
-    found = []
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    for child in map(int, children.read_text().split() if children.exists() else ()):
-        found += [child, *descendants(child)]
-    return found
-
-
 def child(service: Service, *, engine: bool) -> int:
     """The engine's first process, or the worker."""
-    pid = service.process.pid
-    for found in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-        if (Path(f"/proc/{found}/comm").read_text() == "postgres\n") is engine:
+    for found in children(service.process.pid):
+        if program(found) == "postgres" if engine else is_worker(found):
             return found
     raise AssertionError("there is none")
 

@@ -13,7 +13,8 @@ from tests.cli.command import Command
 from tests.control import Control, engine, engine_name, wait_until
 from tests.dumps import LARGE, PROGRAMS, begun, contents, dump_of, dumping, fill
 from tests.external import PASSWORD, ExternalServer
-from tests.servers import alive, needs_linux
+from tests.processes import alive
+from tests.servers import needs_linux
 from tests.service import Service, needs_bundled, new_data_dir, remove, remove_installation, start_service
 
 PATIENCE_S = 30.0
