@@ -14,7 +14,7 @@ from tests.control import Control, Organization, engine, new_organization, wait_
 from tests.extended.test_several_engines import SETTLED_S, engine_name, kill_workers, settled, where
 from tests.external import ExternalServer
 from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tuplegate.engine.postgres.tenancy import definitions
+from tuplegate.engine.postgres.transfer import definitions
 
 STALL_S = 6
 LOCK_S = 2.5

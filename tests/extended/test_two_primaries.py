@@ -14,10 +14,10 @@ from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.logins import read_url
 from tuplegate.engine.port import EngineUnavailable
-from tuplegate.engine.postgres.own.admin import AdminConnector, AdminSession, make_primary
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import Expected
+from tuplegate.engine.postgres.service.admin import AdminConnector, AdminSession, make_primary
 from tuplegate.engine.postgres.transaction.certainty import Certainty
 
 pytestmark = needs_linux

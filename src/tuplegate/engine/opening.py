@@ -32,16 +32,16 @@ from tuplegate.engine.libpq.crowd import Crowd
 from tuplegate.engine.libpq.logins import copy_login, has_password, read_url, strip_login
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.postgres.engine import PostgresEngine, open_cell, open_postgres
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
-from tuplegate.engine.postgres.own.foundation import check_prepared
-from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
-from tuplegate.engine.postgres.own.probes import probe
-from tuplegate.engine.postgres.own.settings import EngineSettings
+from tuplegate.engine.postgres.preparation.foundation import check_prepared
+from tuplegate.engine.postgres.preparation.installing import PostgresLogin, PostgresOwner
+from tuplegate.engine.postgres.preparation.weaknesses import SHARED
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.safety.tally import Tally
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
+from tuplegate.engine.postgres.service.probes import probe
+from tuplegate.engine.postgres.service.settings import EngineSettings
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
-from tuplegate.engine.postgres.tenancy.following import Limits
-from tuplegate.engine.postgres.tenancy.weaknesses import SHARED
+from tuplegate.engine.postgres.transfer.following import Limits
 from tuplegate.keeping import keep
 from tuplegate.settings import Settings
 

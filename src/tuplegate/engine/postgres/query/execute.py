@@ -22,7 +22,7 @@ from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key
 from tuplegate.engine.libpq.parameters import needs_describing, write_params, write_texts
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.query.preparing import drop_stale, judge, prepare, read_statement
 from tuplegate.engine.postgres.replication.positions import read_answer
 from tuplegate.engine.postgres.rules.blocks import COMMIT_BLINDLY, NUMBER, WAIT, open_for

@@ -22,7 +22,7 @@ from tuplegate.engine.libpq.plans import (
 )
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
 from tuplegate.engine.sql.facts import Facts, Leftovers, read_facts
 from tuplegate.engine.sql.templates import Form, Template, find_form, find_template, is_lasting

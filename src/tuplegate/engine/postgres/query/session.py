@@ -12,7 +12,7 @@ from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.connection import read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.run.ends import Why, explain_age
 from tuplegate.engine.run.run import Run
 

@@ -17,9 +17,9 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.link import Link
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.port.wire import WireState
-from tuplegate.engine.postgres.own.settings import EngineSettings
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.service.settings import EngineSettings
 from tuplegate.engine.run.ends import Why, explain_age, explain_full
 from tuplegate.engine.run.run import Run, Running
 

@@ -10,7 +10,7 @@ from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.connection import CHUNK_ROWS
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.safety.sizes import (
     CODE_IN_VACUUM,
     DISK_LOW,

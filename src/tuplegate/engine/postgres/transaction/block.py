@@ -16,7 +16,7 @@ from tuplegate.engine.libpq.failures import find_error
 from tuplegate.engine.libpq.parameters import needs_describing, write_params
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.query.preparing import Preparing
 from tuplegate.engine.postgres.rules.blocks import ENCODE, FORGET, Nature, close_block, open_block, run_all
 from tuplegate.engine.postgres.rules.statements import chunk_rows

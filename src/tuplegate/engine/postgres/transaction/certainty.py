@@ -9,8 +9,8 @@ import math
 from typing import Final
 
 from tuplegate.engine.port import EngineFailure
-from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.engine.postgres.service.admin import AdminSession
 from tuplegate.keeping import within
 
 _CERTAIN_S: Final = 10.0

@@ -16,7 +16,7 @@ from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.parameters import write_all_params
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.query.preparing import measure_common
 from tuplegate.engine.postgres.query.stream import Stream, begin_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun

@@ -27,8 +27,8 @@ from tuplegate.eager import see_through
 from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.quoting import quote_text
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, OutcomeUnknown, StatementFailed, Ticket
-from tuplegate.engine.postgres.own import metadata
-from tuplegate.engine.postgres.own.admin import (
+from tuplegate.engine.postgres.service import metadata
+from tuplegate.engine.postgres.service.admin import (
     CANCELED,
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
