@@ -23,10 +23,10 @@ from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.messages import KILLED
 from tuplegate.engine.cells.settings import CellSettings
 from tuplegate.engine.cells.shared import SharedCells
-from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import SOON_S, Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.settings import EngineSettings as CockroachSettings
 from tuplegate.engine.cockroach.engine import open_cockroach
-from tuplegate.engine.cockroach.own import installing as cockroach
-from tuplegate.engine.cockroach.own.settings import EngineSettings as CockroachSettings
+from tuplegate.engine.cockroach.preparation import installing as cockroach
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
 from tuplegate.engine.libpq.crowd import Crowd
 from tuplegate.engine.libpq.logins import copy_login, has_password, read_url, strip_login

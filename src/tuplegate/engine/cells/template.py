@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import Binaries
-from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.cells.layout import DATA, RUN, CellsDirectory
 from tuplegate.engine.cells.making import PREPARED_FORM, make_cell, prepare_data, remove_cell, write_secret
 from tuplegate.engine.cells.server import CellServer

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
-from tuplegate.engine.cockroach.own.locks import Locks
-from tuplegate.engine.cockroach.own.probes import find_functions, find_version
-from tuplegate.engine.cockroach.own.settings import EngineSettings
-from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools, tick
+from tuplegate.engine.cockroach.cluster.connector import SOON_S, Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.locks import Locks
+from tuplegate.engine.cockroach.cluster.probes import find_functions, find_version
+from tuplegate.engine.cockroach.cluster.settings import EngineSettings
+from tuplegate.engine.cockroach.pools.pools import TYPES_SQL, Pools, tick
 from tuplegate.engine.cockroach.query.execute import Execution
 from tuplegate.engine.cockroach.query.session import SessionRun
 from tuplegate.engine.cockroach.query.sessions import open_session

@@ -7,8 +7,14 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import COMMIT
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, HALF_APPLIED, is_node_failure, refine
+from tuplegate.engine.cockroach.cluster.connector import COMMIT
+from tuplegate.engine.cockroach.dialect.cluster_errors import (
+    AMBIGUOUS,
+    CANCELLED,
+    HALF_APPLIED,
+    is_node_failure,
+    refine,
+)
 from tuplegate.engine.cockroach.query.rules import undoes_cancelled
 from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeRun
 from tuplegate.engine.libpq.commands import Command, ConnectionLost

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.libpq.parameters import write_params, write_texts
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.run.ends import Why

@@ -12,8 +12,8 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.narrow_numbers import check_numbers
+from tuplegate.engine.cockroach.dialect.cluster_errors import is_node_failure, refine
+from tuplegate.engine.cockroach.dialect.narrow_numbers import check_numbers
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit, may_be_applied
 from tuplegate.engine.cockroach.query.described import check_described, make_commands

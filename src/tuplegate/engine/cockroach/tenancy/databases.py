@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.tenancy import role_removal
 from tuplegate.engine.cockroach.transaction import records
 from tuplegate.engine.libpq.commands import ConnectionLost

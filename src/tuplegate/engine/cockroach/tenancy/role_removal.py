@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
 from tuplegate.engine.libpq.logins import name_role
 from tuplegate.engine.libpq.quoting import quote
 

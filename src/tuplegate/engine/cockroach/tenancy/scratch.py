@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
 from tuplegate.engine.libpq.logins import name_role
 from tuplegate.engine.libpq.quoting import quote
 

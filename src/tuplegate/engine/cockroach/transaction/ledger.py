@@ -6,9 +6,9 @@ from math import inf
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
-from tuplegate.engine.cockroach.failures import DUPLICATE
-from tuplegate.engine.cockroach.own.locks import Locks
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.locks import Locks
+from tuplegate.engine.cockroach.dialect.cluster_errors import DUPLICATE
 from tuplegate.engine.cockroach.transaction.records import EXPIRE, Records, number_of
 from tuplegate.engine.libpq.logins import database_secret
 

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.dialect.cluster_errors import is_node_failure, refine
+from tuplegate.engine.cockroach.dialect.narrow_numbers import check_numbers, may_be_cut
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.described import check_first, find_types
 from tuplegate.engine.cockroach.query.refusals import check_statement

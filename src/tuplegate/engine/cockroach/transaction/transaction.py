@@ -3,8 +3,8 @@
 from time import perf_counter_ns
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.dialect.cluster_errors import is_node_failure, refine
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, adapt, explain_loss, give_up, pause_after_loss

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import ServiceSession
 
 _log: Final = structlog.get_logger()
 

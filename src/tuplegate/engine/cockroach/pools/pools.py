@@ -4,11 +4,11 @@ import asyncio
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import SESSION_SETTINGS
-from tuplegate.engine.cockroach.nodes import Nodes
-from tuplegate.engine.cockroach.own.probes import Functions
-from tuplegate.engine.cockroach.own.settings import EngineSettings
-from tuplegate.engine.cockroach.pool import DatabaseState, Pool, Server
+from tuplegate.engine.cockroach.cluster.connector import SESSION_SETTINGS
+from tuplegate.engine.cockroach.cluster.nodes import Nodes
+from tuplegate.engine.cockroach.cluster.probes import Functions
+from tuplegate.engine.cockroach.cluster.settings import EngineSettings
+from tuplegate.engine.cockroach.pools.pool import DatabaseState, Pool, Server
 from tuplegate.engine.libpq.definitions import Definitions
 from tuplegate.engine.libpq.logins import add_settings, as_tenant
 from tuplegate.engine.libpq.places import Places

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
-from tuplegate.engine.cockroach.nodes import Nodes
-from tuplegate.engine.cockroach.own import locks
-from tuplegate.engine.cockroach.own.probes import find_problems
+from tuplegate.engine.cockroach.cluster import locks
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.nodes import Nodes
+from tuplegate.engine.cockroach.cluster.probes import find_problems
+from tuplegate.engine.cockroach.preparation.weaknesses import WEAKNESSES, find_weaknesses
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
-from tuplegate.engine.cockroach.tenancy.weaknesses import WEAKNESSES, find_weaknesses
 from tuplegate.engine.libpq.commands import ConnectionLost
 from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.libpq.logins import add_settings, as_role, derive_password, where

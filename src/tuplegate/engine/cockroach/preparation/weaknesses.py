@@ -8,7 +8,7 @@ Where a question cannot be asked, what it asks for counts as open.
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.tenancy.scratch import make_scratch
 from tuplegate.engine.libpq.logins import as_tenant
 from tuplegate.engine.libpq.quoting import quote_text

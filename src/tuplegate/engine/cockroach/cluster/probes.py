@@ -4,7 +4,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.engine.cockroach.connector import ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import ServiceSession
 from tuplegate.engine.libpq.logins import list_places
 from tuplegate.engine.port import StatementFailed
 

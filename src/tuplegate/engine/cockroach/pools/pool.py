@@ -14,9 +14,9 @@ import structlog
 from psycopg import pq
 
 from tuplegate.direct_future import DirectFuture
-from tuplegate.engine.cockroach.connector import ROLLBACK
-from tuplegate.engine.cockroach.nodes import Nodes
-from tuplegate.engine.cockroach.untold_types import UntoldTypes
+from tuplegate.engine.cockroach.cluster.connector import ROLLBACK
+from tuplegate.engine.cockroach.cluster.nodes import Nodes
+from tuplegate.engine.cockroach.dialect.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.definitions import Definitions
 from tuplegate.engine.libpq.failures import find_error

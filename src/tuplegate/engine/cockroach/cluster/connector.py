@@ -6,9 +6,9 @@ from typing import Final
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
-from tuplegate.engine.cockroach.nodes import Nodes
-from tuplegate.engine.cockroach.untold_types import UntoldTypes
+from tuplegate.engine.cockroach.cluster.nodes import Nodes
+from tuplegate.engine.cockroach.dialect.cluster_errors import AMBIGUOUS, CANCELLED, is_node_failure, refine
+from tuplegate.engine.cockroach.dialect.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, make_command
 from tuplegate.engine.libpq.connection import Connection, read_text_rows
 from tuplegate.engine.libpq.failures import check
