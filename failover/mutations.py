@@ -15,9 +15,9 @@ from tests.list_append.workload import Shares
 
 from tuplegate.data_plane import idempotency
 from tuplegate.engine import port
-from tuplegate.engine.libpq import connection
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.quoting import quote_text
+from tuplegate.engine.libpq.connections import connection
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.values.quoting import quote_text
 from tuplegate.engine.postgres.pools import pools
 from tuplegate.engine.postgres.pools.pool import Login
 from tuplegate.engine.postgres.query.execute import Execution

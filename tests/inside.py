@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from tests.service import Service
 from tests.workers import workers
 from tuplegate.engine.cockroach.preparation.installing import find_cluster
-from tuplegate.engine.libpq.logins import read_url
+from tuplegate.engine.libpq.connections.logins import read_url
 from tuplegate.engine.opening import reach_engines, share_engine
 from tuplegate.engine.port import FIRST_ENGINE, OpenEngine
 from tuplegate.engine.postgres.engine import PostgresEngine, open_postgres

@@ -23,8 +23,8 @@ from tuplegate.engine.cockroach.engine import CockroachEngine
 from tuplegate.engine.cockroach.pools.pools import TYPES_SQL, Pools
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
 from tuplegate.engine.cockroach.transaction.records import SCHEMA
-from tuplegate.engine.libpq.definitions import Versions
-from tuplegate.engine.libpq.types import FIRST_USER_OID, read_types
+from tuplegate.engine.libpq.pools.definitions import Versions
+from tuplegate.engine.libpq.values.types import FIRST_USER_OID, read_types
 from tuplegate.engine.run.run import end_late
 from tuplegate.keeping import keep
 from tuplegate.protocol.statements import first_keyword

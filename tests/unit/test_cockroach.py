@@ -19,8 +19,8 @@ from tuplegate.engine.cockroach.query.run import NodeRun
 from tuplegate.engine.cockroach.transaction.deciding import decide
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import Records, new_number, number_of
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.logins import database_secret
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.logins import database_secret
 from tuplegate.engine.port import (
     Access,
     Bounds,

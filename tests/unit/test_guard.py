@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tuplegate.engine.libpq.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.tally import (
     LEASE_UNTIL,

@@ -8,7 +8,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tuplegate.client.positions import Positions, check_consistency
 from tuplegate.engine import port
-from tuplegate.engine.libpq.logins import copy_login, strip_login
+from tuplegate.engine.libpq.connections.logins import copy_login, strip_login
 from tuplegate.engine.postgres.replication.positions import NOWHERE, Position, read_lsn, read_position
 from tuplegate.engine.postgres.service.admin import AdminConnector
 from tuplegate.engine.postgres.standbys.progress import LAG_MAX_S, Progress

@@ -28,9 +28,9 @@ from tuplegate.engine.cockroach.cluster.settings import EngineSettings as Cockro
 from tuplegate.engine.cockroach.engine import open_cockroach
 from tuplegate.engine.cockroach.preparation import installing as cockroach
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
-from tuplegate.engine.libpq.crowd import Crowd
-from tuplegate.engine.libpq.logins import copy_login, has_password, read_url, strip_login
-from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.connections.logins import copy_login, has_password, read_url, strip_login
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.crowd import Crowd
 from tuplegate.engine.postgres.engine import PostgresEngine, open_cell, open_postgres
 from tuplegate.engine.postgres.preparation.foundation import check_prepared
 from tuplegate.engine.postgres.preparation.installing import PostgresLogin, PostgresOwner

@@ -26,9 +26,9 @@ from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.making import copy_cell, list_spares, make_cell, make_spare, remove_cell, take_spare
 from tuplegate.engine.cells.settings import SUPERUSER
 from tuplegate.engine.cells.template import Template, conninfo_of
-from tuplegate.engine.libpq.commands import LoginRefused
-from tuplegate.engine.libpq.logins import derive_password, write_keys
-from tuplegate.engine.libpq.quoting import quote, quote_text
+from tuplegate.engine.libpq.connections.commands import LoginRefused
+from tuplegate.engine.libpq.connections.logins import derive_password, write_keys
+from tuplegate.engine.libpq.values.quoting import quote, quote_text
 from tuplegate.engine.postgres.preparation import foundation
 from tuplegate.engine.postgres.rights.roles import TENANTS, undo_default_rights
 from tuplegate.engine.postgres.rights.walls import FULL

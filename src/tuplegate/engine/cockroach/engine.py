@@ -31,8 +31,8 @@ from tuplegate.engine.cockroach.tenancy.sizes import SizeWatch
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
-from tuplegate.engine.libpq.measures import Measures, collect_counts
-from tuplegate.engine.libpq.types import FIRST_USER_OID, read_types
+from tuplegate.engine.libpq.pools.measures import Measures, collect_counts
+from tuplegate.engine.libpq.values.types import FIRST_USER_OID, read_types
 from tuplegate.engine.run.attempts import Attempts, OpenGate
 from tuplegate.engine.run.run import Running, end_late
 from tuplegate.keeping import Work, keep, within

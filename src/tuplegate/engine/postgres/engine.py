@@ -9,8 +9,8 @@ from math import inf
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.measures import Measures, collect_counts
-from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.measures import Measures, collect_counts
 from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.pools.pools import SESSION_SETTINGS, Pools
 from tuplegate.engine.postgres.query.session import SessionRun

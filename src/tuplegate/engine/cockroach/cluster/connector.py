@@ -9,11 +9,12 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine.cockroach.cluster.nodes import Nodes
 from tuplegate.engine.cockroach.dialect.cluster_errors import AMBIGUOUS, CANCELLED, is_node_failure, refine
 from tuplegate.engine.cockroach.dialect.untold_types import UntoldTypes
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, make_command
-from tuplegate.engine.libpq.connection import Connection, read_text_rows
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.logins import add_settings, find_database_name
-from tuplegate.engine.libpq.turns import choose_pause_s
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, make_command
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.logins import add_settings, find_database_name
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.turns import choose_pause_s
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
 from tuplegate.engine.port import Conflict, EngineFailure, EngineLost, EngineUnavailable, NotInTime, StatementFailed
 
 METADATA_DATABASE: Final = "tuplegate"

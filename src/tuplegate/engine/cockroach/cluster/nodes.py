@@ -15,10 +15,11 @@ from typing import Final, TypeVar
 
 import structlog
 
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.connection import Connection, read_text_rows
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.logins import Place, list_places
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.logins import Place, list_places
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
 from tuplegate.engine.port import EngineFailure
 
 _log: Final = structlog.get_logger()

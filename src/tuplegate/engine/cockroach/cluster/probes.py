@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuplegate.engine.cockroach.cluster.connector import ServiceSession
-from tuplegate.engine.libpq.logins import list_places
+from tuplegate.engine.libpq.connections.logins import list_places
 from tuplegate.engine.port import StatementFailed
 
 _IS_ADMIN: Final = "SELECT crdb_internal.is_admin()"

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from tuplegate.engine.libpq.definitions import Versions
-from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.definitions import Versions
 from tuplegate.engine.port import Weakness
 
 

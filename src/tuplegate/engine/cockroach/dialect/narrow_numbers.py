@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.types import FLOAT4, INT2, INT4
+from tuplegate.engine.libpq.values.types import FLOAT4, INT2, INT4
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9.][0-9A-Za-z_.]*+(?:(?<=[EePp])[+-][0-9_]+)?", re.ASCII)
 _WIDE: Final = re.compile(r"[0-9][0-9A-Za-z_.]{4}|[0-9.][EePp]", re.ASCII)

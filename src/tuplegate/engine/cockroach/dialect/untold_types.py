@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.types import TEXT
+from tuplegate.engine.libpq.values.types import TEXT
 
 _UNTOLD: Final = "42P18"
 _PLACE: Final = re.compile(r"placeholder \$(\d+)")

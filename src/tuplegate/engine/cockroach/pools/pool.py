@@ -17,14 +17,14 @@ from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.cockroach.cluster.connector import ROLLBACK
 from tuplegate.engine.cockroach.cluster.nodes import Nodes
 from tuplegate.engine.cockroach.dialect.untold_types import UntoldTypes
-from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted
-from tuplegate.engine.libpq.definitions import Definitions
-from tuplegate.engine.libpq.failures import find_error
-from tuplegate.engine.libpq.places import Places
-from tuplegate.engine.libpq.pool import DISCARD, DISCARD_SEQUENCES, ConnectionPool, Member
-from tuplegate.engine.libpq.row_encoder import EncoderCache
-from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.libpq.turns import Turns
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, CopyStarted
+from tuplegate.engine.libpq.connections.server_errors import find_error
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.definitions import Definitions
+from tuplegate.engine.libpq.pools.places import Places
+from tuplegate.engine.libpq.pools.pool import DISCARD, DISCARD_SEQUENCES, ConnectionPool, Member
+from tuplegate.engine.libpq.pools.turns import Turns
+from tuplegate.engine.libpq.values.row_encoder import EncoderCache
 from tuplegate.engine.port import EngineUnavailable, Target
 from tuplegate.engine.sql.facts import Leftovers
 

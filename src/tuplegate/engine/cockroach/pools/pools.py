@@ -9,13 +9,13 @@ from tuplegate.engine.cockroach.cluster.nodes import Nodes
 from tuplegate.engine.cockroach.cluster.probes import Functions
 from tuplegate.engine.cockroach.cluster.settings import EngineSettings
 from tuplegate.engine.cockroach.pools.pool import DatabaseState, Pool, Server
-from tuplegate.engine.libpq.definitions import Definitions
-from tuplegate.engine.libpq.logins import add_settings, as_tenant
-from tuplegate.engine.libpq.places import Places
-from tuplegate.engine.libpq.pool import close_longest_idle
-from tuplegate.engine.libpq.row_encoder import EncoderCache
-from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.libpq.types import TypeInfo, TypeRegistry
+from tuplegate.engine.libpq.connections.logins import add_settings, as_tenant
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.definitions import Definitions
+from tuplegate.engine.libpq.pools.places import Places
+from tuplegate.engine.libpq.pools.pool import close_longest_idle
+from tuplegate.engine.libpq.values.row_encoder import EncoderCache
+from tuplegate.engine.libpq.values.types import TypeInfo, TypeRegistry
 
 TYPES_SQL: Final = """
 SELECT t.oid, n.nspname, t.typname, coalesce(e.oid, 0), coalesce(e.typname, ''), coalesce(en.nspname, ''),

@@ -12,10 +12,10 @@ from tuplegate.engine.cockroach.cluster.nodes import Nodes
 from tuplegate.engine.cockroach.cluster.probes import find_problems
 from tuplegate.engine.cockroach.preparation.weaknesses import WEAKNESSES, find_weaknesses
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.libpq.logins import add_settings, as_role, derive_password, where
-from tuplegate.engine.libpq.quoting import quote, quote_text
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.logins import add_settings, as_role, derive_password, where
+from tuplegate.engine.libpq.values.quoting import quote, quote_text
 from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, NotInTime, StatementFailed, Weakness
 
 _NO_RIGHT: Final = "42501"

@@ -10,8 +10,8 @@ from typing import Final
 
 from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.tenancy.scratch import make_scratch
-from tuplegate.engine.libpq.logins import as_tenant
-from tuplegate.engine.libpq.quoting import quote_text
+from tuplegate.engine.libpq.connections.logins import as_tenant
+from tuplegate.engine.libpq.values.quoting import quote_text
 from tuplegate.engine.port import Access, StatementFailed, Weakness
 
 _NO_RIGHT: Final = "42501"

@@ -17,8 +17,8 @@ from tuplegate.engine.cockroach.dialect.cluster_errors import (
 )
 from tuplegate.engine.cockroach.query.rules import undoes_cancelled
 from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeRun
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import check
 from tuplegate.engine.run.stages import Stage
 
 _DECIDE_S: Final = 5.0

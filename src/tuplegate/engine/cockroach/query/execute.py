@@ -22,9 +22,9 @@ from tuplegate.engine.cockroach.query.run import (
     pause_after_loss,
     write_values,
 )
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import check, explain_width
-from tuplegate.engine.libpq.rows import RowCollector
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import check, explain_width
+from tuplegate.engine.libpq.statements.rows import RowCollector
 from tuplegate.engine.run.run import RepeatableRun
 from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 

@@ -10,7 +10,7 @@ from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSessi
 from tuplegate.engine.cockroach.cluster.locks import Locks
 from tuplegate.engine.cockroach.dialect.cluster_errors import DUPLICATE
 from tuplegate.engine.cockroach.transaction.records import EXPIRE, Records, number_of
-from tuplegate.engine.libpq.logins import database_secret
+from tuplegate.engine.libpq.connections.logins import database_secret
 
 _SESSIONS_MAX: Final = 8
 """Databases that a connection of the service's own is kept open to."""

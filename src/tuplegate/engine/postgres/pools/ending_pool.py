@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, Meter
-from tuplegate.engine.libpq.places import Places
-from tuplegate.engine.libpq.pool import ConnectionPool, Member
-from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.libpq.turns import Turns
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, CopyStarted, Meter
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.places import Places
+from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
+from tuplegate.engine.libpq.pools.turns import Turns
 from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.safety.database_state import DatabaseState

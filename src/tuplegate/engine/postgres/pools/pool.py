@@ -22,10 +22,10 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, LoginRefused
-from tuplegate.engine.libpq.failures import check, find_error
-from tuplegate.engine.libpq.kept import KEPT_MAX
-from tuplegate.engine.libpq.pool import DISCARD, DISCARD_SEQUENCES, Member
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, LoginRefused
+from tuplegate.engine.libpq.connections.server_errors import check, find_error
+from tuplegate.engine.libpq.pools.frequent_statements import KEPT_MAX
+from tuplegate.engine.libpq.pools.pool import DISCARD, DISCARD_SEQUENCES, Member
 from tuplegate.engine.port import EngineUnavailable, OutcomeUnknown
 from tuplegate.engine.postgres.pools.ending_pool import EndingPool, Server
 from tuplegate.engine.postgres.replication.verified import Expected

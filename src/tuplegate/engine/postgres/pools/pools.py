@@ -5,12 +5,12 @@ from functools import partial
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, Meter
-from tuplegate.engine.libpq.crowd import Crowd
-from tuplegate.engine.libpq.definitions import Definitions
-from tuplegate.engine.libpq.logins import add_settings, as_tenant, database_secret, name_role
-from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.libpq.types import TypeRegistry
+from tuplegate.engine.libpq.connections.commands import Command, Meter
+from tuplegate.engine.libpq.connections.logins import add_settings, as_tenant, database_secret, name_role
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.crowd import Crowd
+from tuplegate.engine.libpq.pools.definitions import Definitions
+from tuplegate.engine.libpq.values.types import TypeRegistry
 from tuplegate.engine.postgres.pools.ending_pool import HeldCounts, Server
 from tuplegate.engine.postgres.pools.pool import Login, Pool
 from tuplegate.engine.postgres.replication.positions import ask_after_commit

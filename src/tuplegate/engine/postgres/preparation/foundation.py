@@ -9,7 +9,7 @@ is refused (`walls.py`).
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tuplegate.engine.libpq.quoting import quote, quote_text
+from tuplegate.engine.libpq.values.quoting import quote, quote_text
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, StatementFailed
 from tuplegate.engine.postgres.rights import roles
 from tuplegate.engine.postgres.rights.owners import NAME_LENGTH_MAX, Owners

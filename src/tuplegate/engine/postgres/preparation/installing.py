@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from tuplegate.engine.libpq.logins import as_role, where
+from tuplegate.engine.libpq.connections.logins import as_role, where
 from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, StatementFailed, Weakness
 from tuplegate.engine.postgres.preparation import foundation
 from tuplegate.engine.postgres.preparation.weaknesses import SHARED, TRIED, ForeignWords, find_weaknesses

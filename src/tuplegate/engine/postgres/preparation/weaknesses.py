@@ -9,7 +9,7 @@ asked, what it asks for counts as open.
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.engine.libpq.logins import name_role
+from tuplegate.engine.libpq.connections.logins import name_role
 from tuplegate.engine.port import Access, StatementFailed, Weakness
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
 from tuplegate.engine.postgres.tenancy import template

@@ -8,9 +8,9 @@ from typing import Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.link import Link, NoAccess
-from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.link import Link, NoAccess
+from tuplegate.engine.libpq.pools.pool import Member
 from tuplegate.engine.postgres.pools.pool import SettingsRefused
 from tuplegate.engine.postgres.pools.pools import Pools
 from tuplegate.engine.postgres.query.wire_run import Fetch, WireRun

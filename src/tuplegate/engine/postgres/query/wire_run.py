@@ -14,8 +14,8 @@ from typing import Any, Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.link import Link
-from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.connections.link import Link
+from tuplegate.engine.libpq.pools.pool import Member
 from tuplegate.engine.port.wire import WireState
 from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.safety.guard import SerializableGuard

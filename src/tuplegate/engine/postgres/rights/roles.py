@@ -4,8 +4,8 @@ Every database has two roles of its own, one that writes and one that only reads
 could change settings for everybody. The service logs in as these roles and never switches from one to another.
 """
 
-from tuplegate.engine.libpq.logins import name_role
-from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.libpq.connections.logins import name_role
+from tuplegate.engine.libpq.values.quoting import quote
 from tuplegate.engine.port import Access
 from tuplegate.engine.postgres.rights.owners import Owners
 from tuplegate.engine.postgres.rights.walls import FULL, Walls

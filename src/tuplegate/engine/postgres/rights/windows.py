@@ -9,7 +9,7 @@ PostgreSQL itself would hide it.
 
 from typing import Final
 
-from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.libpq.values.quoting import quote
 from tuplegate.engine.postgres.rights.owners import Owners
 from tuplegate.engine.postgres.rights.roles import PASSING
 from tuplegate.engine.postgres.rights.walls import FULL, Walls

@@ -13,12 +13,13 @@ from math import inf
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq import logins
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, LoginRefused, make_command
-from tuplegate.engine.libpq.connection import Connection, read_text_rows
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.logins import find_database_name, name_role
-from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.libpq.connections import logins
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, LoginRefused, make_command
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.logins import find_database_name, name_role
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.values.quoting import quote
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import Expected

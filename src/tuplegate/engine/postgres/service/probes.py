@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tuplegate.engine.bundled.binaries import MAJOR_MIN, MINIMUM_MINOR
-from tuplegate.engine.libpq.types import BUILT_IN_TYPES_SQL, TypeInfo, read_types
+from tuplegate.engine.libpq.values.types import BUILT_IN_TYPES_SQL, TypeInfo, read_types
 from tuplegate.engine.port import StatementFailed
 
 VERSION_TESTED = 18

@@ -21,8 +21,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.values.quoting import quote
 from tuplegate.engine.port import Outcome, Promise, TransactionResult
 from tuplegate.engine.postgres.rights.owners import Owners
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
-from tuplegate.engine.libpq.crowd import Crowd
-from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.crowd import Crowd
 from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.safety.tally import Tally

@@ -16,9 +16,9 @@ from typing import Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Meter
-from tuplegate.engine.libpq.measures import Measures
-from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.connections.commands import Meter
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.measures import Measures
 from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.pools.pools import Pools
 from tuplegate.engine.postgres.query.execute import Execution

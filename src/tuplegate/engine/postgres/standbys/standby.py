@@ -13,8 +13,8 @@ from math import inf
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.libpq.logins import list_places
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.logins import list_places
 from tuplegate.engine.postgres.replication.positions import Position, read_lsn
 from tuplegate.engine.postgres.replication.primary import ANOTHER_SERVER
 from tuplegate.engine.postgres.replication.seeker import addresses_of

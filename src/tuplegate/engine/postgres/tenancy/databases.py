@@ -11,8 +11,8 @@ from functools import partial
 
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
-from tuplegate.engine.libpq.logins import database_secret
-from tuplegate.engine.libpq.quoting import quote_text
+from tuplegate.engine.libpq.connections.logins import database_secret
+from tuplegate.engine.libpq.values.quoting import quote_text
 from tuplegate.engine.postgres.rights import roles
 from tuplegate.engine.postgres.rights.roles import name_roles
 from tuplegate.engine.postgres.rights.walls import FULL, Walls

@@ -13,8 +13,8 @@ of two roles that have next to none.
 import hashlib
 from typing import Final
 
-from tuplegate.engine.libpq import types
-from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.libpq.values import types
+from tuplegate.engine.libpq.values.quoting import quote
 from tuplegate.engine.postgres.rights import windows
 from tuplegate.engine.postgres.rights.owners import Owners
 from tuplegate.engine.postgres.rights.walls import FULL, Walls

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import is_internal
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import is_internal
 from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.rules import blocks
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard

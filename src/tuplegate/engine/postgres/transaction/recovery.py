@@ -24,8 +24,8 @@ import structlog
 from tuplegate.access.transaction_ids import Words
 from tuplegate.direct_future import DirectFuture
 from tuplegate.eager import see_through
-from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.libpq.quoting import quote_text
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.values.quoting import quote_text
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, OutcomeUnknown, StatementFailed, Ticket
 from tuplegate.engine.postgres.service import metadata
 from tuplegate.engine.postgres.service.admin import (

@@ -17,9 +17,9 @@ from typing import IO
 import msgspec
 
 from tuplegate.engine.bundled.binaries import DumpTool
-from tuplegate.engine.libpq import logins
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.quoting import quote, quote_text
+from tuplegate.engine.libpq.connections import logins
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.values.quoting import quote, quote_text
 from tuplegate.engine.port import EngineUnavailable, MoveFailed, NoProgress, NotSupported
 from tuplegate.engine.postgres.rights import roles
 from tuplegate.engine.postgres.service.admin import (

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from tuplegate.engine.libpq.quoting import quote_text
+from tuplegate.engine.libpq.values.quoting import quote_text
 from tuplegate.engine.port import MoveFailed, NotInTime
 from tuplegate.engine.postgres.rights import roles
 from tuplegate.engine.postgres.service.admin import AdminSession

@@ -7,7 +7,7 @@ engine that has a catalog which is in neither is one that this module does not k
 from collections.abc import Sequence
 from typing import Final
 
-from tuplegate.engine.libpq.quoting import quote_text
+from tuplegate.engine.libpq.values.quoting import quote_text
 from tuplegate.engine.port import NotSupported
 from tuplegate.engine.postgres.service.admin import AdminSession
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.quoting import quote, quote_text
+from tuplegate.engine.libpq.values.quoting import quote, quote_text
 from tuplegate.engine.postgres.rights import roles
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminSession, terminate
 from tuplegate.engine.postgres.service.scratch_names import find_schemas

@@ -7,7 +7,7 @@ identity, and fails where there is none: a copy that has become another is notic
 from dataclasses import dataclass, field
 from struct import unpack_from
 
-from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.libpq.values.quoting import quote
 
 Step = tuple[str, tuple[str | None, ...]]
 """A statement, and its parameters."""

@@ -1,6 +1,6 @@
 """Copies what is on record of a database's transactions to another database, or to another engine."""
 
-from tuplegate.engine.libpq.quoting import quote_text
+from tuplegate.engine.libpq.values.quoting import quote_text
 from tuplegate.engine.postgres.service.admin import AdminSession
 from tuplegate.engine.postgres.service.metadata import ALL_RECOVERED, TAKE_RECOVERED
 from tuplegate.engine.postgres.transfer.carrying import Side

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.connection import Connection, read_text_rows
-from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
 from tuplegate.engine.port import EngineFailure, EngineUnavailable
 from tuplegate.engine.postgres.safety.tally import (
     LEASE_UNTIL,

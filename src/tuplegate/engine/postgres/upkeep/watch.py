@@ -9,7 +9,7 @@ from functools import partial
 from math import inf
 
 from tuplegate.engine.bundled.disk import Disk
-from tuplegate.engine.libpq.connection import look_at_broken
+from tuplegate.engine.libpq.connections.connection import look_at_broken
 from tuplegate.engine.postgres.pools.pools import Pools
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.upkeep.disk_watch import DiskWatch

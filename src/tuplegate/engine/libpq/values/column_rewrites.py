@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tuplegate.engine.libpq.types import BYTEA, FLOAT4, FLOAT8, JSON, JSONB, NUMERIC, TIMESTAMP, TIMESTAMPTZ
+from tuplegate.engine.libpq.values.types import BYTEA, FLOAT4, FLOAT8, JSON, JSONB, NUMERIC, TIMESTAMP, TIMESTAMPTZ
 from tuplegate.protocol.pieces import PIECE
 
 Column = Sequence[Any]

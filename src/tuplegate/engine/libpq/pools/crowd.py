@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
-from tuplegate.engine.libpq.places import Places
-from tuplegate.engine.libpq.pool import ConnectionPool, close_longest_idle
+from tuplegate.engine.libpq.pools.places import Places
+from tuplegate.engine.libpq.pools.pool import ConnectionPool, close_longest_idle
 
 
 class Member(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.result_size import size_of
+from tuplegate.engine.libpq.values.result_size import size_of
 
 _SHORT_BYTES = 16 * 1024
 """Results of this size are small enough for their fields to be copied whole."""

@@ -16,7 +16,7 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.column_rewrites import (
+from tuplegate.engine.libpq.values.column_rewrites import (
     ELEMENT_REWRITES,
     REWRITES,
     Column,
@@ -25,10 +25,10 @@ from tuplegate.engine.libpq.column_rewrites import (
     write_json_in_pieces,
     write_string_in_pieces,
 )
-from tuplegate.engine.libpq.loaders import make_adaptation, make_text_adaptation
-from tuplegate.engine.libpq.result_size import row_size, row_values
-from tuplegate.engine.libpq.row_writer import lay_out, make_writer
-from tuplegate.engine.libpq.types import (
+from tuplegate.engine.libpq.values.loaders import make_adaptation, make_text_adaptation
+from tuplegate.engine.libpq.values.result_size import row_size, row_values
+from tuplegate.engine.libpq.values.row_writer import lay_out, make_writer
+from tuplegate.engine.libpq.values.types import (
     ARRAYS_MAX,
     BYTEA,
     DIMENSIONS_MAX,

@@ -7,7 +7,7 @@ from typing import Final
 from psycopg import OperationalError, pq
 from psycopg.pq.abc import PGconn
 
-from tuplegate.engine.libpq.commands import ConnectionLost, LoginRefused
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, LoginRefused
 
 # As plain numbers: comparing with a member of an enumeration takes three times as long.
 _BAD: Final = int(pq.ConnStatus.BAD)

@@ -8,9 +8,11 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import DESCRIBE, Command
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.parameter_texts import (
+from tuplegate.engine.libpq.connections.commands import DESCRIBE, Command
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.rows import learn_types
+from tuplegate.engine.libpq.values.parameter_texts import (
     PARAMS_AT_ONCE,
     add_texts,
     add_untyped_texts,
@@ -19,10 +21,8 @@ from tuplegate.engine.libpq.parameter_texts import (
     to_texts,
     to_untyped_texts,
 )
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.row_encoder import EncoderCache
-from tuplegate.engine.libpq.rows import learn_types
-from tuplegate.engine.libpq.types import TypeRegistry
+from tuplegate.engine.libpq.values.row_encoder import EncoderCache
+from tuplegate.engine.libpq.values.types import TypeRegistry
 from tuplegate.protocol.messages import PARAMS_MAX
 
 

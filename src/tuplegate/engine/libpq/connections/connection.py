@@ -23,10 +23,24 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from tuplegate.direct_future import DirectFuture
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, Meter, OnRows, RowsTooWide, Segment
-from tuplegate.engine.libpq.connecting import cancel, finish_connecting, join_lines
-from tuplegate.engine.libpq.failures import TOGETHER_MAX, TOO_WIDE, count_texts, is_last_word, to_notice
-from tuplegate.engine.libpq.stocks import LITTLE, Stock
+from tuplegate.engine.libpq.connections.commands import (
+    Command,
+    ConnectionLost,
+    CopyStarted,
+    Meter,
+    OnRows,
+    RowsTooWide,
+    Segment,
+)
+from tuplegate.engine.libpq.connections.connecting import cancel, finish_connecting, join_lines
+from tuplegate.engine.libpq.connections.server_errors import (
+    TOGETHER_MAX,
+    TOO_WIDE,
+    count_texts,
+    is_last_word,
+    to_notice,
+)
+from tuplegate.engine.libpq.connections.unread_rows import LITTLE, Stock
 from tuplegate.engine.port import Notice
 from tuplegate.resident import resident_bytes
 
@@ -477,13 +491,3 @@ def _make_failure(cause: Exception, segment: Segment) -> Exception:
     lost = kind(join_lines(str(cause)))
     lost.results = segment.results
     return lost
-
-
-def read_text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
-    return [
-        tuple(
-            None if (value := result.get_value(row, column)) is None else value.decode()
-            for column in range(result.nfields)
-        )
-        for row in range(result.ntuples)
-    ]

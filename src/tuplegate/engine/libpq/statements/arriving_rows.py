@@ -11,12 +11,12 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.result_size import size_of
-from tuplegate.engine.libpq.row_encoder import RowEncoder
-from tuplegate.engine.libpq.rows import count_affected_rows
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.rows import count_affected_rows
+from tuplegate.engine.libpq.values.result_size import size_of
+from tuplegate.engine.libpq.values.row_encoder import RowEncoder
 from tuplegate.engine.port import Notice
 
 _ROWS_MAX: Final = 1000

@@ -6,7 +6,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.error_fields import copy_field
+from tuplegate.engine.libpq.connections.error_fields import copy_field
 from tuplegate.protocol.errors import EngineFields
 
 _Field: Final = pq.DiagnosticField

@@ -8,8 +8,8 @@ connection, and before anything runs there that could see it: see `pool`.
 from itertools import count
 from typing import Final
 
-from tuplegate.engine.libpq.plans import Verdict
-from tuplegate.engine.libpq.row_encoder import RowEncoder
+from tuplegate.engine.libpq.pools.plans import Verdict
+from tuplegate.engine.libpq.values.row_encoder import RowEncoder
 from tuplegate.engine.port import Shape
 from tuplegate.engine.sql.facts import Facts
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 from psycopg.pq.abc import PGconn
 
 from tuplegate.direct_future import DirectFuture
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.libpq.kept import KeptStatement, Key
-from tuplegate.engine.libpq.places import OwnPlaces
-from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.libpq.turns import Turns
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.frequent_statements import KeptStatement, Key
+from tuplegate.engine.libpq.pools.places import OwnPlaces
+from tuplegate.engine.libpq.pools.turns import Turns
 from tuplegate.engine.port import CommitsRefused, EngineBusy, EngineUnavailable
 
 DISCARD: Final = Command(b"DISCARD ALL", begins=False)

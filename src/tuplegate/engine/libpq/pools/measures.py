@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tuplegate.engine.libpq.pool import ConnectionPool
+from tuplegate.engine.libpq.pools.pool import ConnectionPool
 from tuplegate.engine.port import Measured
 from tuplegate.metrics.cells import Cell, new_cell, observe
 

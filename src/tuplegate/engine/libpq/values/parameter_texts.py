@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tuplegate.engine.libpq.types import (
+from tuplegate.engine.libpq.values.types import (
     ARRAYS_MAX,
     DIMENSIONS_MAX,
     JSON_OIDS,

@@ -20,7 +20,7 @@ def row_size(values: list[bytes | None]) -> int:
 
 def _make() -> Callable[[PGresult], int]:
     try:
-        from tuplegate.engine.libpq import row_bytes
+        from tuplegate.engine.libpq.values import row_bytes
     except (ImportError, OSError):  # it was not built; or the driver is not the one in C
         pass
     else:

@@ -9,14 +9,14 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import read_text_rows
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.kept import KeptStatement
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.result_size import size_of
-from tuplegate.engine.libpq.row_encoder import EncoderCache, RowEncoder
-from tuplegate.engine.libpq.types import USED_MAX, read_types
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.frequent_statements import KeptStatement
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.values.result_size import size_of
+from tuplegate.engine.libpq.values.row_encoder import EncoderCache, RowEncoder
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
+from tuplegate.engine.libpq.values.types import USED_MAX, read_types
 
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 _TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.types import (
+from tuplegate.engine.libpq.values.types import (
     BOOL,
     BYTEA,
     FRACTIONS,
@@ -37,7 +37,7 @@ def make_writer(
     its type, by its column and its text.
     """
     try:
-        from tuplegate.engine.libpq.row_bytes import Kind, RowWriter
+        from tuplegate.engine.libpq.values.row_bytes import Kind, RowWriter
     except (ImportError, OSError):  # it was not built; or the driver is not the one in C
         return None
     if any(info.element for info in types):

@@ -21,7 +21,7 @@ from typing import Final
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connections.commands import Command
 from tuplegate.engine.sql.templates import Form
 
 ANY_NUMBER: Final = 1 << 60

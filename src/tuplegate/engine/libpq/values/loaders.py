@@ -8,7 +8,7 @@ from psycopg import pq
 from psycopg.abc import AdaptContext
 from psycopg.adapt import AdaptersMap, Loader
 
-from tuplegate.engine.libpq.types import ARRAYS_MAX, BOOL, INT4, INTEGERS, TEXT, TEXT_ARRAY, TypeRegistry
+from tuplegate.engine.libpq.values.types import ARRAYS_MAX, BOOL, INT4, INTEGERS, TEXT, TEXT_ARRAY, TypeRegistry
 
 _TEXT: Final = pq.Format.TEXT
 

@@ -1,6 +1,6 @@
 """Rows in memory that are in no answer yet: who is read on, and who waits."""
 
-from tuplegate.engine.libpq.stocks import LITTLE, Stock, Stocks
+from tuplegate.engine.libpq.connections.unread_rows import LITTLE, Stock, Stocks
 
 
 class Reader:

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from psycopg.pq.abc import PGconn
 
-from tuplegate.engine.libpq.tls_transport import TlsTransport
+from tuplegate.engine.libpq.connections.tls_transport import TlsTransport
 
 _HELD_MAX: Final = 256 * 1024
 """Bytes of the server that may wait to be read, and bytes that may wait for it."""
