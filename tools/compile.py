@@ -117,7 +117,7 @@ HOT = (
     "http/message",
     "http/request_reader",
     "http/requests",
-    "http/rota",
+    "http/connection_turns",
     "http/short_frames",
     "http/upgraded",
     "http/websocket",

@@ -40,7 +40,7 @@ from tuplegate.supervisor.engine_server import (
     read_engine_address,
     read_replica_addresses,
 )
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 from tuplegate.supervisor.signals import watch_signals
 from tuplegate.supervisor.sockets import bind_metrics, bind_planes, bind_workers, find_address
 from tuplegate.supervisor.workers import Supervisor

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests.external import OWNER, PASSWORD, ExternalServer
+from tuplegate.background import keep
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.cluster import connector as connecting
 from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
@@ -26,7 +27,6 @@ from tuplegate.engine.cockroach.transaction.records import SCHEMA
 from tuplegate.engine.libpq.pools.definitions import Versions
 from tuplegate.engine.libpq.values.types import FIRST_USER_OID, read_types
 from tuplegate.engine.run.run import end_late
-from tuplegate.keeping import keep
 from tuplegate.protocol.statements import first_keyword
 
 _F = TypeVar("_F", bound=port.EngineFailure)

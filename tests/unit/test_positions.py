@@ -16,7 +16,7 @@ from tuplegate.engine.postgres.standbys.snapshots import may_run_on_standby
 from tuplegate.protocol.statements import keyword_of_one
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import read_replica_addresses
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 EARLIER, LATER = "00000001-00000009ffffffff", "00000001-0000000a00000000"
 

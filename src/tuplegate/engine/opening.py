@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
+from tuplegate.background import keep
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
@@ -42,7 +43,6 @@ from tuplegate.engine.postgres.service.probes import probe
 from tuplegate.engine.postgres.service.settings import EngineSettings
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 from tuplegate.engine.postgres.transfer.following import Limits
-from tuplegate.keeping import keep
 from tuplegate.settings import Settings
 
 _COUNT_EVERY_S = 5.0
@@ -307,7 +307,7 @@ def reach_engines(
     """
     share = _Share(worker, nobody_before, Stocks(settings.http_memory_mb * 2**20))
     if len(engines) > 1:
-        # A database may come from another engine, where positions mean something else: see engine/several/engines.py.
+        # A database may come from another engine, where positions mean something else: see engine/routing/engines.py.
         engines = [replace(engine, replicas=()) for engine in engines]
     return {engine.name: _reach(settings, engine, share) for engine in engines}
 

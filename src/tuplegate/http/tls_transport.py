@@ -16,10 +16,10 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from tuplegate.http.connection_turns import Rota
 from tuplegate.http.intake import Intake
 from tuplegate.http.memory import Holding, Memory, stranger_at
 from tuplegate.http.precedence import NEW_S, Standing, Waiting
-from tuplegate.http.rota import Rota
 from tuplegate.http.tls_records import HelloCheck, end_of_records
 from tuplegate.protocol.errors import ServiceError
 

@@ -26,7 +26,7 @@ from tuplegate.standstill import Beats, StandstillClock, offer_stacks, read_stac
 from tuplegate.supervisor.certificates import provide_self_signed
 from tuplegate.supervisor.edge import Edge
 from tuplegate.supervisor.engine_server import Bundled
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 from tuplegate.supervisor.signals import WATCH_S, Stopped
 
 _log = structlog.get_logger()

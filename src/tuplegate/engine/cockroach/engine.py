@@ -12,6 +12,7 @@ from contextlib import (
 from functools import partial
 from typing import Final
 
+from tuplegate.background import Work, keep, within
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.cluster.connector import SOON_S, Connector, ServiceSession
 from tuplegate.engine.cockroach.cluster.locks import Locks
@@ -35,7 +36,6 @@ from tuplegate.engine.libpq.pools.measures import Measures, collect_counts
 from tuplegate.engine.libpq.values.types import FIRST_USER_OID, read_types
 from tuplegate.engine.run.attempts import Attempts, OpenGate
 from tuplegate.engine.run.run import Running, end_late
-from tuplegate.keeping import Work, keep, within
 from tuplegate.metrics.cells import observe
 
 _TICK_S: Final = 0.1

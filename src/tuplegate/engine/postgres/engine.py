@@ -8,6 +8,7 @@ from math import inf
 
 import structlog
 
+from tuplegate.background import Work, keep, within
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connections.unread_rows import Stocks
 from tuplegate.engine.libpq.pools.measures import Measures, collect_counts
@@ -44,7 +45,6 @@ from tuplegate.engine.postgres.upkeep.lease import Lease
 from tuplegate.engine.postgres.upkeep.primary_server import Chore, PrimaryServer
 from tuplegate.engine.postgres.upkeep.role_settings import undo_settings
 from tuplegate.engine.postgres.upkeep.watch import PrimaryWatch
-from tuplegate.keeping import Work, keep, within
 from tuplegate.metrics.cells import observe
 
 _log = structlog.get_logger()

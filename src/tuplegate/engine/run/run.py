@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from psycopg import pq
 
+from tuplegate.background import tick
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connections.commands import ConnectionLost
 from tuplegate.engine.libpq.connections.server_errors import find_error, is_internal, is_panic
@@ -18,7 +19,6 @@ from tuplegate.engine.libpq.statements.parameters import wants_types
 from tuplegate.engine.port import EndReason
 from tuplegate.engine.run.ends import CANCELLED, Why, explain
 from tuplegate.engine.run.stages import TRANSITIONS, Stage, may_end
-from tuplegate.keeping import tick
 
 _P = TypeVar("_P", bound=ConnectionPool)
 _T = TypeVar("_T")

@@ -6,10 +6,10 @@ from collections.abc import Coroutine
 from math import inf
 from typing import Any, Final, TypeVar
 
+from tuplegate.background import within
 from tuplegate.engine import port
 from tuplegate.engine.postgres.replication.positions import Position, read_lsn
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.keeping import within
 
 _T = TypeVar("_T")
 

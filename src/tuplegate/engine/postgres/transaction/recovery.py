@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from tuplegate.access.transaction_ids import Words
+from tuplegate.background import within
 from tuplegate.direct_future import DirectFuture
 from tuplegate.eager import see_through
 from tuplegate.engine.libpq.connections.connection import Connection
@@ -39,7 +40,6 @@ from tuplegate.engine.postgres.service.admin import (
 )
 from tuplegate.engine.postgres.transaction.certainty import Certainty
 from tuplegate.engine.postgres.transaction.histories import Histories, is_replicated, must_be_confirmed
-from tuplegate.keeping import within
 
 _log: Final = structlog.get_logger()
 _T = TypeVar("_T")

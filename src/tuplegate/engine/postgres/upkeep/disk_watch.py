@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 import structlog
 
+from tuplegate.background import tick, within
 from tuplegate.engine import port
 from tuplegate.engine.bundled.disk import Disk, Shortage
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, DISK_SHORT, FREEING, TAKING
@@ -19,7 +20,6 @@ from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConn
 from tuplegate.engine.postgres.upkeep.primary_server import PrimaryServer
 from tuplegate.engine.run.ends import Why
 from tuplegate.engine.run.run import Run, Running
-from tuplegate.keeping import tick, within
 
 _log = structlog.get_logger()
 

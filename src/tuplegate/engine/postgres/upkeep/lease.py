@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from tuplegate.background import keep
 from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.connections.connection import Connection
 from tuplegate.engine.libpq.connections.server_errors import check
@@ -39,7 +40,6 @@ from tuplegate.engine.postgres.safety.tally import (
     Tally,
 )
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector
-from tuplegate.keeping import keep
 
 _log = structlog.get_logger()
 

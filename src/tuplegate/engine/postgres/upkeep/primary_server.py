@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from tuplegate.background import attempt
 from tuplegate.engine import port
 from tuplegate.engine.postgres.pools.pools import Pools
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
@@ -15,7 +16,6 @@ from tuplegate.engine.postgres.safety.sizes import SIZES_SQL, SizeWatch
 from tuplegate.engine.postgres.service.admin import AdminSession
 from tuplegate.engine.run.ends import Why
 from tuplegate.engine.run.run import Running
-from tuplegate.keeping import attempt
 
 _log = structlog.get_logger()
 

@@ -6,11 +6,11 @@ whose size nobody is charged for. New connections see to those that concern them
 
 import structlog
 
+from tuplegate.background import tick
 from tuplegate.engine.libpq.values.quoting import quote
 from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.rights.roles import TENANTS
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.keeping import tick
 
 _log = structlog.get_logger()
 

@@ -8,6 +8,7 @@ import asyncio
 from functools import partial
 from math import inf
 
+from tuplegate.background import Work, keep, tick
 from tuplegate.engine.bundled.disk import Disk
 from tuplegate.engine.libpq.connections.connection import look_at_broken
 from tuplegate.engine.postgres.pools.pools import Pools
@@ -16,7 +17,6 @@ from tuplegate.engine.postgres.upkeep.disk_watch import DiskWatch
 from tuplegate.engine.postgres.upkeep.primary_server import PrimaryServer
 from tuplegate.engine.run.ends import Why
 from tuplegate.engine.run.run import Running
-from tuplegate.keeping import Work, keep, tick
 
 _DEADLINE_TICK_S, _DEADLINE_RUNS = 0.02, 100
 """How often deadlines are looked at, for up to so many runs; for more of them less often, as each look costs more."""

@@ -19,11 +19,11 @@ import structlog
 
 from tuplegate.access.tokens import write_base62
 from tuplegate.access.transaction_ids import MARK_LENGTH
+from tuplegate.background import keep
 from tuplegate.engine import port
 from tuplegate.engine.cells.line import Stay
-from tuplegate.engine.several.databases import Locate
-from tuplegate.engine.several.places import CellPlace, Cells, Place
-from tuplegate.keeping import keep
+from tuplegate.engine.routing.databases import Locate
+from tuplegate.engine.routing.locations import CellPlace, Cells, Place
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
