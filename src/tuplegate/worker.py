@@ -54,14 +54,14 @@ from tuplegate.engine.routing.databases import SeveralDatabases
 from tuplegate.engine.routing.engines import SeveralEngines
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.connection import Handler, HttpBounds
-from tuplegate.http.connection_turns import Rota
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.forwarding.upstream import UpstreamAddress
-from tuplegate.http.memory import Memory
-from tuplegate.http.message import FROM_OURSELVES
 from tuplegate.http.origins import Origin, PageOrigins
+from tuplegate.http.parsing.message import FROM_OURSELVES
 from tuplegate.http.server import HttpServer
-from tuplegate.http.tls import TlsContext, TlsFiles, client_context, load_reloadable
+from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.tls.certificates import TlsContext, TlsFiles, client_context, load_reloadable
 from tuplegate.http.writing import TLS_HEADERS
 from tuplegate.metrics.board import Board
 from tuplegate.settings import Settings

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from tuplegate.http.connection_turns import Rota
-from tuplegate.http.memory import STRANGER
+from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.memory import STRANGER
 
 LONG_S = 0.005
 """Longer than what a pass has for turns."""

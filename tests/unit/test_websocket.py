@@ -20,14 +20,14 @@ from tests.websocket import ACCEPT, frame, upgrade
 from tuplegate.admission.paths import gather_paths
 from tuplegate.alias.plane import Alias
 from tuplegate.http.connection import HttpBounds
-from tuplegate.http.connection_turns import Rota, Turn
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.forwarding.upstream import UpstreamAddress
-from tuplegate.http.memory import Memory
 from tuplegate.http.origins import Origin, PageOrigins
 from tuplegate.http.server import HttpServer
-from tuplegate.http.tls import TlsContext
+from tuplegate.http.sharing.connection_turns import Rota, Turn
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.tls.certificates import TlsContext
 from tuplegate.http.websocket import Serve, WebSocketBounds, WebSocketConnection, check_upgrade
 from tuplegate.protocol.errors import ServiceError
 

@@ -19,7 +19,7 @@ from tuplegate.engine.port import EngineFailure
 from tuplegate.http.cors import respond_options
 from tuplegate.http.errors import end_with_error, report_unexpected, respond_error
 from tuplegate.http.exchange import ClientGone, Exchange
-from tuplegate.http.memory import Memory, too_much_held
+from tuplegate.http.sharing.memory import Memory, too_much_held
 from tuplegate.metrics.cells import Cell, PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError
 

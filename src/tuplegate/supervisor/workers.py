@@ -18,7 +18,7 @@ from tuplegate.engine.opening import SharedEngine
 from tuplegate.engine.port import EngineFailure
 from tuplegate.further_engines import EnginePreparation
 from tuplegate.http.acceptor import Balance
-from tuplegate.http.tls import TlsFiles
+from tuplegate.http.tls.certificates import TlsFiles
 from tuplegate.metrics.board import Board
 from tuplegate.open_files import close_others, find_accept_limit
 from tuplegate.settings import Settings

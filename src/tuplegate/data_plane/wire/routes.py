@@ -20,8 +20,8 @@ from tuplegate.data_plane.wire.startup_reader import StartupReader
 from tuplegate.data_plane.wire.wire_errors import to_wire_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts, Exchange
-from tuplegate.http.memory import STRANGER
 from tuplegate.http.origins import PageOrigins
+from tuplegate.http.sharing.memory import STRANGER
 from tuplegate.http.websocket import WebSocketBounds, WebSocketConnection, check_upgrade
 from tuplegate.protocol.errors import ServiceError
 

@@ -7,7 +7,7 @@ A body takes its own bytes from a Buffer and leaves the rest there.
 import re
 from typing import Final
 
-from tuplegate.http.message import TOKEN, malformed, read_fields
+from tuplegate.http.parsing.message import TOKEN, malformed, read_fields
 
 _LINE_BYTES_MAX: Final = 1024
 _TRAILER_BYTES_MAX: Final = 8 * 1024

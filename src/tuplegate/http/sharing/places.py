@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
-from tuplegate.http.precedence import Order, Standing, have_too_much
+from tuplegate.http.sharing.precedence import Order, Standing, have_too_much
 
 _LOOKS: Final = 16
 """All occupants are looked at again, if need be, when every `_LOOKS`th of them was used up, or in the next second. So a

@@ -6,8 +6,8 @@ Head; or None when more bytes are needed. Bytes that are no request raise an err
 
 from typing import Final
 
-from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
-from tuplegate.http.message import BLANK_LINE, CHUNKED, REQUEST_LINE, Head, HeadCache, malformed
+from tuplegate.http.parsing.framing import Body, Buffer, ChunkedBody, SizedBody
+from tuplegate.http.parsing.message import BLANK_LINE, CHUNKED, REQUEST_LINE, Head, HeadCache, malformed
 from tuplegate.protocol.errors import ServiceError
 
 _EMPTY_LINES_MAX: Final = 4

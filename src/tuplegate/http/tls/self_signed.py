@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuplegate.http.tls import TlsError, TlsFiles, load
+from tuplegate.http.tls.certificates import TlsError, TlsFiles, load
 
 if TYPE_CHECKING:
     from cryptography import x509

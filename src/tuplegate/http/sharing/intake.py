@@ -8,9 +8,9 @@ is read from the transport. Everything that the connection holds of its client's
 import asyncio
 from typing import Protocol
 
-from tuplegate.http.connection_turns import Rota, Turn
-from tuplegate.http.framing import Buffer
-from tuplegate.http.memory import Holding
+from tuplegate.http.parsing.framing import Buffer
+from tuplegate.http.sharing.connection_turns import Rota, Turn
+from tuplegate.http.sharing.memory import Holding
 from tuplegate.protocol.errors import ServiceError
 
 

@@ -16,11 +16,11 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from tuplegate.http.connection_turns import Rota
-from tuplegate.http.intake import Intake
-from tuplegate.http.memory import Holding, Memory, stranger_at
-from tuplegate.http.precedence import NEW_S, Standing, Waiting
-from tuplegate.http.tls_records import HelloCheck, end_of_records
+from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.intake import Intake
+from tuplegate.http.sharing.memory import Holding, Memory, stranger_at
+from tuplegate.http.sharing.precedence import NEW_S, Standing, Waiting
+from tuplegate.http.tls.records import HelloCheck, end_of_records
 from tuplegate.protocol.errors import ServiceError
 
 _PIECE: Final = 16 * 1024

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from tuplegate.http.tls_groups import offer_curves
+from tuplegate.http.tls.groups import offer_curves
 
 _log: Final = structlog.get_logger()
 

@@ -11,7 +11,7 @@ import asyncio
 import gc
 from typing import Final
 
-from tuplegate.http.stalls import cut_off
+from tuplegate.http.sharing.stalls import cut_off
 from tuplegate.protocol.errors import ServiceError
 
 STRANGER: Final = "address "

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Final
 
-from tuplegate.http.memory import STRANGER
+from tuplegate.http.sharing.memory import STRANGER
 
 _STRANGERS_NS: Final = 2_000_000
 _KNOWN_NS: Final = 40_000_000
