@@ -28,9 +28,9 @@ from tuplegate.engine.cells.databases import Installation
 from tuplegate.engine.cells.layout import CellsDirectory
 from tuplegate.engine.cells.server import is_ready
 from tuplegate.engine.cells.template import Template
-from tuplegate.engine.libpq.logins import as_tenant
+from tuplegate.engine.libpq.connections.logins import as_tenant
 from tuplegate.engine.port import Access
-from tuplegate.engine.postgres.tenancy.following import Limits
+from tuplegate.engine.postgres.transfer.following import Limits
 from tuplegate.installation import install
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled

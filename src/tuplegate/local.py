@@ -9,7 +9,7 @@ from tuplegate.engine.port import EngineFailure
 from tuplegate.installation import create_key, install
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled, read_engine_address
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 
 class LocalError(Exception):

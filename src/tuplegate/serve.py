@@ -27,7 +27,7 @@ from tuplegate.engine.opening import WEAKNESSES_BESIDE, SharedEngine, find_owner
 from tuplegate.engine.port import FIRST_ENGINE, BadUrl, EngineFailure, EngineOwner, EngineRefused
 from tuplegate.further_engines import EnginePreparation, read_engines
 from tuplegate.http.origins import Origin
-from tuplegate.http.tls import TlsFiles, fingerprint
+from tuplegate.http.tls.certificates import TlsFiles, fingerprint
 from tuplegate.installation import Installed, install, show_first_key
 from tuplegate.open_files import WantedFiles, raise_limit
 from tuplegate.settings import Settings
@@ -40,7 +40,7 @@ from tuplegate.supervisor.engine_server import (
     read_engine_address,
     read_replica_addresses,
 )
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 from tuplegate.supervisor.signals import watch_signals
 from tuplegate.supervisor.sockets import bind_metrics, bind_planes, bind_workers, find_address
 from tuplegate.supervisor.workers import Supervisor

@@ -31,6 +31,7 @@ from tuplegate.admission.seats import Seats, WorkerSeats
 from tuplegate.admission.traces import Traces
 from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
+from tuplegate.background import Work, attempt, compute_pause_s, keep, tick
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.credentials import Whereabouts
 from tuplegate.catalog.retention import AUDIT, USAGE
@@ -49,20 +50,19 @@ from tuplegate.data_plane.wire.sessions import WireSessions
 from tuplegate.engine.cells.shared import SharedCells
 from tuplegate.engine.opening import ReachedCells, SharedEngine, reach_cells, reach_engines
 from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineFailure, OpenEngine, ReachedEngine
-from tuplegate.engine.several.databases import SeveralDatabases
-from tuplegate.engine.several.engines import SeveralEngines
+from tuplegate.engine.routing.databases import SeveralDatabases
+from tuplegate.engine.routing.engines import SeveralEngines
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.connection import Handler, HttpBounds
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.forwarding.upstream import UpstreamAddress
-from tuplegate.http.memory import Memory
-from tuplegate.http.message import FROM_OURSELVES
 from tuplegate.http.origins import Origin, PageOrigins
-from tuplegate.http.rota import Rota
+from tuplegate.http.parsing.message import FROM_OURSELVES
 from tuplegate.http.server import HttpServer
-from tuplegate.http.tls import TlsContext, TlsFiles, client_context, load_reloadable
+from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.tls.certificates import TlsContext, TlsFiles, client_context, load_reloadable
 from tuplegate.http.writing import TLS_HEADERS
-from tuplegate.keeping import Work, attempt, compute_pause_s, keep, tick
 from tuplegate.metrics.board import Board
 from tuplegate.settings import Settings
 from tuplegate.standstill import Beats

@@ -16,7 +16,7 @@ from tests.inside import conninfo, wait_until
 from tests.service import ENGINE, running_service
 from tuplegate.engine import port
 from tuplegate.engine.opening import owner_of
-from tuplegate.engine.postgres.own.admin import AdminConnector
+from tuplegate.engine.postgres.service.admin import AdminConnector
 from tuplegate.engine.postgres.tenancy import databases as databases_module
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 from tuplegate.settings import Settings

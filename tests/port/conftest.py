@@ -32,7 +32,7 @@ from tuplegate.engine.opening import (
     share_engine,
 )
 from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineDatabases, EngineOwner, ReachedEngine
-from tuplegate.engine.several.engines import SeveralEngines
+from tuplegate.engine.routing.engines import SeveralEngines
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled
 

@@ -9,7 +9,7 @@ import pytest
 
 from tuplegate.engine import port
 from tuplegate.engine.cells.line import Stay
-from tuplegate.engine.several.engines import SeveralEngines
+from tuplegate.engine.routing.engines import SeveralEngines
 
 CELL = "cell"
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from tuplegate.http.intake import Intake
-from tuplegate.http.memory import Holding, Memory
-from tuplegate.http.rota import Rota, Turn
+from tuplegate.http.sharing.connection_turns import Rota, Turn
+from tuplegate.http.sharing.intake import Intake
+from tuplegate.http.sharing.memory import Holding, Memory
 from tuplegate.protocol.errors import ServiceError
 
 OWNER = "org_1"

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tuplegate.http import tls_groups
-from tuplegate.http.self_signed import provide
-from tuplegate.http.tls import load
-from tuplegate.http.tls_groups import offer_curves
+from tuplegate.http.tls import groups
+from tuplegate.http.tls.certificates import load
+from tuplegate.http.tls.groups import offer_curves
+from tuplegate.http.tls.self_signed import provide
 
 CURVES = ["X25519", "prime256v1", "secp384r1"]
 FIELDS = ["ffdhe2048", "ffdhe8192", "secp521r1"]
@@ -55,7 +55,7 @@ def test_there_is_no_finite_field_in_older_versions_either(context: ssl.SSLConte
 
 
 def test_where_no_list_can_be_given_there_is_one_curve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_groups, "_LAST", (3, 10))
+    monkeypatch.setattr(groups, "_LAST", (3, 10))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     offer_curves(context)
     for group in (*FIELDS, "X25519"):

@@ -17,11 +17,11 @@ import uvloop
 from tests.unit.stage import WAIT_S, until, without_collector
 from tuplegate.http.connection import HttpBounds
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import Memory
-from tuplegate.http.self_signed import provide
 from tuplegate.http.server import HttpServer
-from tuplegate.http.tls import TlsContext
-from tuplegate.http.tls_transport import TlsTransport
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.tls.certificates import TlsContext
+from tuplegate.http.tls.self_signed import provide
+from tuplegate.http.tls.transport import TlsTransport
 
 Loop = Callable[[], asyncio.AbstractEventLoop]
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]

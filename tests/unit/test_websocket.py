@@ -23,11 +23,11 @@ from tuplegate.http.connection import HttpBounds
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.forwarding.upstream import UpstreamAddress
-from tuplegate.http.memory import Memory
 from tuplegate.http.origins import Origin, PageOrigins
-from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.server import HttpServer
-from tuplegate.http.tls import TlsContext
+from tuplegate.http.sharing.connection_turns import Rota, Turn
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.tls.certificates import TlsContext
 from tuplegate.http.websocket import Serve, WebSocketBounds, WebSocketConnection, check_upgrade
 from tuplegate.protocol.errors import ServiceError
 

@@ -11,8 +11,8 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
+from tuplegate.background import tick
 from tuplegate.direct_future import DirectFuture
-from tuplegate.keeping import tick
 from tuplegate.protocol.errors import ServiceError
 
 _TICK_S: Final = 0.1

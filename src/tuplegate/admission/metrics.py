@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from tuplegate import __version__, keeping
+from tuplegate import __version__, background
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import Identity
 from tuplegate.admission.usage import UsageBook
@@ -97,7 +97,7 @@ class Metrics:
         board, loop = self._board, asyncio.get_running_loop()
         asked, posted_at = board.asked, loop.time()
         while True:
-            await keeping.tick(_POST_EVERY_S if board.workers == 1 else _LOOK_EVERY_S)
+            await background.tick(_POST_EVERY_S if board.workers == 1 else _LOOK_EVERY_S)
             if asked != (now_asked := board.asked) or loop.time() - posted_at >= _POST_EVERY_S:
                 asked, posted_at = now_asked, loop.time()
                 self.post()
@@ -114,7 +114,7 @@ class Metrics:
         planes = self._planes.values()
         events = {**measured.events, "worker_starts_total": 1, "worker_cpu_us": int(time.process_time() * 1e6)}
         events |= {"backups_total made": 0, "backups_total failed": 0}
-        events |= {f"task_restarts_total {name}": count for name, count in keeping.restarts.items()}
+        events |= {f"task_restarts_total {name}": count for name, count in background.restarts.items()}
         events |= {f"cors_refusals_total {plane}": policy.refused for plane, policy in self.cors.items()}
         gauges = {**measured.gauges, **self._gauges()}
         for part in self.parts:

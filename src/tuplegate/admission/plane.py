@@ -10,16 +10,16 @@ from typing import Final
 import structlog
 
 from tuplegate.access.scopes import Scope
-from tuplegate.admission.failures import to_fallback_error
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.admission.openapi import Description
 from tuplegate.admission.paths import PathTree, split_path
 from tuplegate.admission.traces import Traces
+from tuplegate.admission.unhandled_failures import to_fallback_error
 from tuplegate.engine.port import EngineFailure
 from tuplegate.http.cors import respond_options
 from tuplegate.http.errors import end_with_error, report_unexpected, respond_error
 from tuplegate.http.exchange import ClientGone, Exchange
-from tuplegate.http.memory import Memory, too_much_held
+from tuplegate.http.sharing.memory import Memory, too_much_held
 from tuplegate.metrics.cells import Cell, PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from tuplegate.admission.identity import IdentityCache
+from tuplegate.background import tick
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.engine.port import Engine, EngineFailure
-from tuplegate.keeping import tick
 from tuplegate.protocol.errors import ServiceError
 
 _EVERY_S = 0.25

@@ -15,9 +15,9 @@ from typing import Final
 import structlog
 
 from tuplegate.access.quotas import WINDOW_S, Tier, choose_portion, find_tier, write_policy_header, write_state_header
+from tuplegate.background import attempt, tick
 from tuplegate.catalog.permits import Grant, Permits, Report
 from tuplegate.engine.port import EngineFailure
-from tuplegate.keeping import attempt, tick
 from tuplegate.protocol.errors import ServiceError
 
 _log: Final = structlog.get_logger()

@@ -5,11 +5,11 @@ A worker that is killed loses the counts of its last seconds; nothing else depen
 
 import structlog
 
+from tuplegate.background import tick
 from tuplegate.catalog.credentials import Credentials
 from tuplegate.catalog.journal import Journal, Used
 from tuplegate.engine.port import EngineFailure
 from tuplegate.http.exchange import Counts
-from tuplegate.keeping import tick
 
 _log = structlog.get_logger()
 

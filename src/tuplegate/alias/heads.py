@@ -7,7 +7,7 @@ other requests than the alias did.
 import re
 
 from tuplegate.http.forwarding.answer_reader import AnswerReader
-from tuplegate.http.message import CHUNKED, Head
+from tuplegate.http.parsing.message import CHUNKED, Head
 from tuplegate.protocol.errors import ServiceError
 
 PSEUDONYM = b"tuplegate-alias"

@@ -18,8 +18,8 @@ from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.forwarding.answer_reader import AnswerReader
 from tuplegate.http.forwarding.joined import JoinedConnection
 from tuplegate.http.forwarding.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
-from tuplegate.http.message import CHUNKED, Head
 from tuplegate.http.origins import Origin, PageOrigins
+from tuplegate.http.parsing.message import CHUNKED, Head
 from tuplegate.http.websocket import asks_for_websocket, check_origin
 from tuplegate.metrics.cells import PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError

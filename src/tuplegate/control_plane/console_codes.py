@@ -19,8 +19,8 @@ from tuplegate.catalog.metadata import Actor
 from tuplegate.control_plane.common import answer, read_body, translate_refusal
 from tuplegate.control_plane.sessions import SessionRoutes
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import STRANGER
 from tuplegate.http.origins import Origin, find_seen
+from tuplegate.http.sharing.memory import STRANGER
 from tuplegate.protocol.control import CodeRequest, ConsoleSessionRequest
 from tuplegate.protocol.errors import ServiceError
 

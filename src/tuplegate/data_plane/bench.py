@@ -13,7 +13,7 @@ from time import perf_counter_ns
 import msgspec
 
 from tuplegate.admission.identity import Identity, IdentityCache
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.workloads import SETUP, TIDY, WORKLOADS, RunKind, Workload
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange

@@ -7,7 +7,7 @@
 from typing import Final
 
 from tuplegate.admission.identity import Identity
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.errors import ServiceError

@@ -10,7 +10,7 @@ import msgspec
 
 from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.timings import note_engine_time
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange

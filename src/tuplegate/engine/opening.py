@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
+from tuplegate.background import keep
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
@@ -23,26 +24,25 @@ from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.messages import KILLED
 from tuplegate.engine.cells.settings import CellSettings
 from tuplegate.engine.cells.shared import SharedCells
-from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import SOON_S, Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.settings import EngineSettings as CockroachSettings
 from tuplegate.engine.cockroach.engine import open_cockroach
-from tuplegate.engine.cockroach.own import installing as cockroach
-from tuplegate.engine.cockroach.own.settings import EngineSettings as CockroachSettings
+from tuplegate.engine.cockroach.preparation import installing as cockroach
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
-from tuplegate.engine.libpq.crowd import Crowd
-from tuplegate.engine.libpq.logins import copy_login, has_password, read_url, strip_login
-from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.connections.logins import copy_login, has_password, read_url, strip_login
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.crowd import Crowd
 from tuplegate.engine.postgres.engine import PostgresEngine, open_cell, open_postgres
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
-from tuplegate.engine.postgres.own.foundation import check_prepared
-from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
-from tuplegate.engine.postgres.own.probes import probe
-from tuplegate.engine.postgres.own.settings import EngineSettings
+from tuplegate.engine.postgres.preparation.foundation import check_prepared
+from tuplegate.engine.postgres.preparation.installing import PostgresLogin, PostgresOwner
+from tuplegate.engine.postgres.preparation.weaknesses import SHARED
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.safety.tally import Tally
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
+from tuplegate.engine.postgres.service.probes import probe
+from tuplegate.engine.postgres.service.settings import EngineSettings
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
-from tuplegate.engine.postgres.tenancy.following import Limits
-from tuplegate.engine.postgres.tenancy.weaknesses import SHARED
-from tuplegate.keeping import keep
+from tuplegate.engine.postgres.transfer.following import Limits
 from tuplegate.settings import Settings
 
 _COUNT_EVERY_S = 5.0
@@ -307,7 +307,7 @@ def reach_engines(
     """
     share = _Share(worker, nobody_before, Stocks(settings.http_memory_mb * 2**20))
     if len(engines) > 1:
-        # A database may come from another engine, where positions mean something else: see engine/several/engines.py.
+        # A database may come from another engine, where positions mean something else: see engine/routing/engines.py.
         engines = [replace(engine, replicas=()) for engine in engines]
     return {engine.name: _reach(settings, engine, share) for engine in engines}
 

@@ -8,7 +8,7 @@ import asyncio
 from typing import Protocol
 
 from tuplegate.direct_future import Wakeup
-from tuplegate.http.memory import STRANGER, Holding, Memory
+from tuplegate.http.sharing.memory import STRANGER, Holding, Memory
 from tuplegate.protocol.errors import ServiceError
 
 

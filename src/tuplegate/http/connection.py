@@ -21,13 +21,13 @@ from tuplegate.http.body import IncomingBody
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.intake import Intake
-from tuplegate.http.memory import Holding, Memory, stranger_at
-from tuplegate.http.message import Head, HeadCache, HeadLimits
-from tuplegate.http.precedence import Standing, Waiting
-from tuplegate.http.request_reader import END, RequestReader
-from tuplegate.http.rota import Rota
-from tuplegate.http.stalls import ClientProgress, cut_off
+from tuplegate.http.parsing.message import Head, HeadCache, HeadLimits
+from tuplegate.http.parsing.request_reader import END, RequestReader
+from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.intake import Intake
+from tuplegate.http.sharing.memory import Holding, Memory, stranger_at
+from tuplegate.http.sharing.precedence import Standing, Waiting
+from tuplegate.http.sharing.stalls import ClientProgress, cut_off
 from tuplegate.http.upgraded import ClientConnection, Handed, Upgrade, UpgradedConnection
 from tuplegate.http.writing import CommonHeaders, Outgoing, do_nothing
 from tuplegate.protocol.errors import ServiceError

@@ -6,7 +6,7 @@ from typing import Final
 
 from tuplegate.eager import EagerRun
 from tuplegate.http.body import IncomingBody, too_large
-from tuplegate.http.message import Head
+from tuplegate.http.parsing.message import Head
 from tuplegate.http.upgraded import Upgrade
 from tuplegate.http.writing import CONTENT_POLICY, NO_STORE, STATUS_LINES, Outgoing
 from tuplegate.protocol.errors import ServiceError

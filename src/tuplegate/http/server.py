@@ -13,18 +13,18 @@ import asyncio
 from collections.abc import Callable, KeysView
 from typing import Any, Final
 
+from tuplegate.background import keep, tick
 from tuplegate.http.acceptor import Acceptor, Balance
 from tuplegate.http.connection import Handler, HttpBounds, HttpConnection, SharedState
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import Memory
-from tuplegate.http.message import FROM_CLIENTS, HeadLimits
-from tuplegate.http.places import Places
-from tuplegate.http.rota import Rota
-from tuplegate.http.tls import TlsContext
-from tuplegate.http.tls_transport import TlsTransport
+from tuplegate.http.parsing.message import FROM_CLIENTS, HeadLimits
+from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.sharing.places import Places
+from tuplegate.http.tls.certificates import TlsContext
+from tuplegate.http.tls.transport import TlsTransport
 from tuplegate.http.upgraded import UpgradedConnection
-from tuplegate.keeping import keep, tick
 
 _TICK_S: Final = 1.0
 _HEADS_AGE_S: Final = 60

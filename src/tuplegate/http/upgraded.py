@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tuplegate.http.intake import Intake
-from tuplegate.http.precedence import NEW_S, Standing, Waiting
-from tuplegate.http.stalls import ClientProgress
+from tuplegate.http.sharing.intake import Intake
+from tuplegate.http.sharing.precedence import NEW_S, Standing, Waiting
+from tuplegate.http.sharing.stalls import ClientProgress
 from tuplegate.http.writing import Outgoing
 
 

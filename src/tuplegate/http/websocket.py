@@ -25,9 +25,9 @@ from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
 from tuplegate.http.exchange import ClientGone, Exchange
-from tuplegate.http.framing import Buffer
-from tuplegate.http.message import Head
 from tuplegate.http.origins import PageOrigins
+from tuplegate.http.parsing.framing import Buffer
+from tuplegate.http.parsing.message import Head
 from tuplegate.http.short_frames import measure_frame, read_frame, write_frame
 from tuplegate.http.upgraded import Handed, UpgradedConnection
 from tuplegate.protocol.errors import ServiceError

@@ -6,8 +6,8 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from tuplegate.http.memory import Holding, Memory
-from tuplegate.http.stalls import cut_off
+from tuplegate.http.sharing.memory import Holding, Memory
+from tuplegate.http.sharing.stalls import cut_off
 
 STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tuplegate.http import self_signed
-from tuplegate.http.tls import TlsContext, TlsError, TlsFiles
+from tuplegate.http.tls import self_signed
+from tuplegate.http.tls.certificates import TlsContext, TlsError, TlsFiles
 from tuplegate.settings import Settings
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 
 def with_tls(settings: Settings) -> bool:

@@ -8,7 +8,7 @@ from tuplegate import worker
 from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.settings import Settings
 from tuplegate.supervisor.certificates import with_tls
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 from tuplegate.supervisor.sockets import find_address
 
 

@@ -37,7 +37,7 @@ from tuplegate.engine.cells.template import Template, provide_template
 from tuplegate.engine.opening import read_address, read_cell_settings, read_limits, read_replica_address
 from tuplegate.engine.port import BadUrl
 from tuplegate.settings import Settings
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 _log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tuplegate.data_plane.interactive.handover import NODE_BITS, Doors
 from tuplegate.settings import Settings
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 PLANES = ("data", "alias", "control")
 

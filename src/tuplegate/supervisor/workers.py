@@ -18,7 +18,7 @@ from tuplegate.engine.opening import SharedEngine
 from tuplegate.engine.port import EngineFailure
 from tuplegate.further_engines import EnginePreparation
 from tuplegate.http.acceptor import Balance
-from tuplegate.http.tls import TlsFiles
+from tuplegate.http.tls.certificates import TlsFiles
 from tuplegate.metrics.board import Board
 from tuplegate.open_files import close_others, find_accept_limit
 from tuplegate.settings import Settings
@@ -26,7 +26,7 @@ from tuplegate.standstill import Beats, StandstillClock, offer_stacks, read_stac
 from tuplegate.supervisor.certificates import provide_self_signed
 from tuplegate.supervisor.edge import Edge
 from tuplegate.supervisor.engine_server import Bundled
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 from tuplegate.supervisor.signals import WATCH_S, Stopped
 
 _log = structlog.get_logger()

@@ -16,11 +16,11 @@ from weakref import WeakValueDictionary
 import structlog
 
 from tuplegate.access.tokens import RANDOM_BYTES, Token, make_id
+from tuplegate.background import keep, tick
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.databases import EngineDatabase, Leftover
 from tuplegate.catalog.metadata import Actor
 from tuplegate.engine import port
-from tuplegate.keeping import keep, tick
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")

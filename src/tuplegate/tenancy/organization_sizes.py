@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from tuplegate.background import tick
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.engine import port
-from tuplegate.keeping import tick
 from tuplegate.tenancy.alone import work_alone
 
 _EVERY_S: Final = 10.0

@@ -7,9 +7,9 @@ from typing import Final
 import structlog
 
 from tuplegate.access.retention import choose_share
+from tuplegate.background import tick
 from tuplegate.catalog.retention import PORTION, OldRecords, RecordTable
 from tuplegate.engine import port
-from tuplegate.keeping import tick
 from tuplegate.tenancy.alone import work_alone
 
 _log: Final = structlog.get_logger()

@@ -10,7 +10,7 @@ from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX
 from tuplegate.data_plane.capabilities.matrix import PROBES, Matrix, find_near
 from tuplegate.data_plane.capabilities.probes import Observation
 from tuplegate.data_plane.capabilities.runner import run_probe
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.storage_test import BYTES_MAX
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange

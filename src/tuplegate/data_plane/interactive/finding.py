@@ -8,7 +8,7 @@ import msgspec
 from tuplegate.access.transaction_ids import IdKind, TransactionIds
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.interactive.ended import Answer, Ended, explain_end
 from tuplegate.data_plane.interactive.handover import Handover, Holder, HolderGone, HolderSilent
 from tuplegate.data_plane.interactive.held import Held, Holdings, find_repeated

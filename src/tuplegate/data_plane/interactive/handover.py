@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
+from tuplegate.background import within
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.forwarding.answer_reader import AnswerReader
 from tuplegate.http.forwarding.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
-from tuplegate.http.message import CHUNKED
 from tuplegate.http.origins import Origin, parse_origin
-from tuplegate.keeping import within
+from tuplegate.http.parsing.message import CHUNKED
 
 HEADER: Final = b"tuplegate-handed-over"
 NODE_BITS: Final = 48

@@ -13,7 +13,7 @@ from tuplegate.access.scopes import Scope
 from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.interactive.ended import Answer, explain_end
 from tuplegate.data_plane.interactive.finding import Finder, describe, replay
 from tuplegate.data_plane.interactive.handover import Handover

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuplegate.admission.identity import Identity
-from tuplegate.data_plane.wire.failures import to_wire_error
 from tuplegate.data_plane.wire.messages import CLOSE, EXECUTE, WireError
+from tuplegate.data_plane.wire.wire_errors import to_wire_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts
 from tuplegate.protocol.errors import ServiceError

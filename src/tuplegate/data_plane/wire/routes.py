@@ -8,21 +8,21 @@ import structlog
 
 from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.background import attempt
 from tuplegate.catalog.journal import Journal
 from tuplegate.catalog.metadata import Actor
 from tuplegate.data_plane.interactive.handover import Handover
-from tuplegate.data_plane.wire.failures import to_wire_error
 from tuplegate.data_plane.wire.messages import WireError, write_key_data
 from tuplegate.data_plane.wire.session import WireConnection, write_greeting, write_last_word
 from tuplegate.data_plane.wire.sessions import WireSessions
 from tuplegate.data_plane.wire.startup import CancelRequest, Startup, read_wishes
 from tuplegate.data_plane.wire.startup_reader import StartupReader
+from tuplegate.data_plane.wire.wire_errors import to_wire_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts, Exchange
-from tuplegate.http.memory import STRANGER
 from tuplegate.http.origins import PageOrigins
+from tuplegate.http.sharing.memory import STRANGER
 from tuplegate.http.websocket import WebSocketBounds, WebSocketConnection, check_upgrade
-from tuplegate.keeping import attempt
 from tuplegate.protocol.errors import ServiceError
 
 _log: Final = structlog.get_logger()

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuplegate.engine.bundled.data_directory import MAKING, Account, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.data_directory import MAKING, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.walls import Sandbox, confine
 from tuplegate.engine.port import NotSupported
 

@@ -13,8 +13,9 @@ import os
 import pwd
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+
+from tuplegate.engine.bundled.sandbox.account import Account, user_name
 
 SOCKET_NAME = ".s.PGSQL.5432"
 LOCK_NAME = "tuplegate.lock"
@@ -29,39 +30,6 @@ UNUSABLE_IN_PATH = re.compile(r"""[\x00-\x1f\x7f,:;'"\\]""")
 
 class BundledEngineError(Exception):
     """The bundled engine cannot be used; the message says what was wrong, where, and what to do."""
-
-
-@dataclass(frozen=True)
-class Account:
-    """A user that programs and servers run as; `switch` when that is not the user we are."""
-
-    uid: int
-    gid: int
-    switch: bool
-
-    @property
-    def name(self) -> str:
-        return _user_name(self.uid)
-
-    def may(self, status: os.stat_result, wanted: int) -> bool:
-        """Return whether the account has these rights to a file. One that we switch to needs those of everybody: cells
-        have further accounts, to which nobody has given rights."""
-        shift = 0 if self.switch else 6 if status.st_uid == self.uid else 3 if status.st_gid == self.gid else 0
-        return (status.st_mode >> shift) & wanted == wanted
-
-    def blocked_by(self, path: Path) -> Path | None:
-        """Return the first existing directory above a resolved path that the account may not pass through."""
-        for directory in reversed(path.parents):
-            if self.switch and directory.exists() and not self.may(directory.stat(), 0o1):
-                return directory
-        return None
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
 
 
 def _choose_account(wanted: str | None) -> Account:
@@ -158,7 +126,7 @@ class DataDirectory:
         owner = self.path.stat().st_uid
         if owner != os.geteuid():
             raise BundledEngineError(
-                f"{self.path} belongs to {_user_name(owner)}, and this is {_user_name(os.geteuid())}: run the service"
+                f"{self.path} belongs to {user_name(owner)}, and this is {user_name(os.geteuid())}: run the service"
                 " as its owner, or choose another --data-dir"
             )
         if (self.path / "postgres").exists():

@@ -26,17 +26,17 @@ from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.making import copy_cell, list_spares, make_cell, make_spare, remove_cell, take_spare
 from tuplegate.engine.cells.settings import SUPERUSER
 from tuplegate.engine.cells.template import Template, conninfo_of
-from tuplegate.engine.libpq.commands import LoginRefused
-from tuplegate.engine.libpq.logins import derive_password, write_keys
-from tuplegate.engine.libpq.quoting import quote, quote_text
-from tuplegate.engine.postgres.own import foundation, metadata
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
+from tuplegate.engine.libpq.connections.commands import LoginRefused
+from tuplegate.engine.libpq.connections.logins import derive_password, write_keys
+from tuplegate.engine.libpq.values.quoting import quote, quote_text
+from tuplegate.engine.postgres.preparation import foundation
+from tuplegate.engine.postgres.rights.roles import TENANTS, undo_default_rights
+from tuplegate.engine.postgres.rights.walls import FULL
+from tuplegate.engine.postgres.service import metadata, records
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
-from tuplegate.engine.postgres.tenancy.following import Limits
-from tuplegate.engine.postgres.tenancy.record_copies import bring_notes
-from tuplegate.engine.postgres.tenancy.roles import TENANTS, undo_default_rights
-from tuplegate.engine.postgres.tenancy.walls import FULL
-from tuplegate.engine.postgres.transaction import records
+from tuplegate.engine.postgres.transfer.following import Limits
+from tuplegate.engine.postgres.transfer.record_copies import bring_notes
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")

@@ -13,11 +13,11 @@ from math import inf
 from pathlib import Path
 from stat import S_ISDIR
 
+from tuplegate.background import keep, tick
 from tuplegate.engine.cells.layout import CellError, CellsDirectory
 from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.settings import WAL_MB_MAX
 from tuplegate.engine.cells.trees import DEPTH_MAX
-from tuplegate.keeping import keep, tick
 
 FREE_BYTES = (64 + WAL_MB_MAX) * 2**20
 """So much is free of what a cell has beside its database: the engine's own databases, and the log that it keeps."""

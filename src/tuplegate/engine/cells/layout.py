@@ -23,9 +23,9 @@ from tuplegate.engine.bundled.data_directory import (
     SOCKET_NAME,
     SOCKET_PATH_BYTES_MAX,
     UNUSABLE_IN_PATH,
-    Account,
     BundledEngineError,
 )
+from tuplegate.engine.bundled.sandbox.account import Account
 
 FIRST_UID = 1_900_000_000
 """User ids from here up belong to cells: above those that systems and their containers give to anybody else."""

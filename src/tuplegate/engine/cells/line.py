@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
+from tuplegate.background import keep, tick
 from tuplegate.engine import port
 from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, Reader, Word, write
-from tuplegate.keeping import keep, tick
 from tuplegate.metrics.cells import new_cell, observe
 
 _TICK_S = 1.0

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import Binaries, run_program
-from tuplegate.engine.bundled.data_directory import MAKING, Account, BundledEngineError
+from tuplegate.engine.bundled.data_directory import MAKING, BundledEngineError
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.cells.layout import (
     DATA,
     RUN,

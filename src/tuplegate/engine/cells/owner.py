@@ -11,7 +11,7 @@ from tuplegate.engine.cells.databases import CellDatabases
 from tuplegate.engine.cells.desk import Desk
 from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.weaknesses import find_weaknesses
-from tuplegate.engine.postgres.own.installing import PostgresOwner, PostgresPreparation
+from tuplegate.engine.postgres.preparation.installing import PostgresOwner, PostgresPreparation
 
 _OURSELVES = -1
 """Stands for the supervisor among the numbers of workers."""

@@ -17,7 +17,8 @@ from enum import Enum
 from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import Binaries, run_program
-from tuplegate.engine.bundled.data_directory import SOCKET_NAME, Account
+from tuplegate.engine.bundled.data_directory import SOCKET_NAME
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.process import StartOptions, start
 from tuplegate.engine.bundled.sandbox.walls import Sandbox
 from tuplegate.engine.cells.layout import (

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import Binaries
-from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.cells.layout import DATA, RUN, CellsDirectory
 from tuplegate.engine.cells.making import PREPARED_FORM, make_cell, prepare_data, remove_cell, write_secret
 from tuplegate.engine.cells.server import CellServer
 from tuplegate.engine.cells.settings import SUPERUSER
 from tuplegate.engine.cells.waiting import running
-from tuplegate.engine.libpq.quoting import quote
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector
-from tuplegate.engine.postgres.own.installing import PostgresOwner
-from tuplegate.engine.postgres.own.metadata import NOTE_IDENTITY
-from tuplegate.engine.postgres.own.owners import Owners
+from tuplegate.engine.libpq.values.quoting import quote
+from tuplegate.engine.postgres.preparation.installing import PostgresOwner
+from tuplegate.engine.postgres.rights.owners import Owners
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector
+from tuplegate.engine.postgres.service.metadata import NOTE_IDENTITY
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 
 DATABASE = "tg_template"

@@ -14,7 +14,7 @@ import stat
 from enum import Enum
 from pathlib import Path
 
-from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.cells.layout import CellError, make_directory, make_file, open_directory, open_file
 
 DEPTH_MAX = 16

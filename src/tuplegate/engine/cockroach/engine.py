@@ -12,12 +12,13 @@ from contextlib import (
 from functools import partial
 from typing import Final
 
+from tuplegate.background import Work, keep, within
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
-from tuplegate.engine.cockroach.own.locks import Locks
-from tuplegate.engine.cockroach.own.probes import find_functions, find_version
-from tuplegate.engine.cockroach.own.settings import EngineSettings
-from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools, tick
+from tuplegate.engine.cockroach.cluster.connector import SOON_S, Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.locks import Locks
+from tuplegate.engine.cockroach.cluster.probes import find_functions, find_version
+from tuplegate.engine.cockroach.cluster.settings import EngineSettings
+from tuplegate.engine.cockroach.pools.pools import TYPES_SQL, Pools, tick
 from tuplegate.engine.cockroach.query.execute import Execution
 from tuplegate.engine.cockroach.query.session import SessionRun
 from tuplegate.engine.cockroach.query.sessions import open_session
@@ -31,11 +32,10 @@ from tuplegate.engine.cockroach.tenancy.sizes import SizeWatch
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
-from tuplegate.engine.libpq.measures import Measures, collect_counts
-from tuplegate.engine.libpq.types import FIRST_USER_OID, read_types
+from tuplegate.engine.libpq.pools.measures import Measures, collect_counts
+from tuplegate.engine.libpq.values.types import FIRST_USER_OID, read_types
 from tuplegate.engine.run.attempts import Attempts, OpenGate
 from tuplegate.engine.run.run import Running, end_late
-from tuplegate.keeping import Work, keep, within
 from tuplegate.metrics.cells import observe
 
 _TICK_S: Final = 0.1

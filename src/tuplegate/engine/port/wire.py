@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import Protocol
 
-from tuplegate.engine.port.failures import StatementFailed
+from tuplegate.engine.port.engine_failures import StatementFailed
 from tuplegate.engine.port.work import Bounds
 
 

@@ -8,43 +8,43 @@ from math import inf
 
 import structlog
 
+from tuplegate.background import Work, keep, within
 from tuplegate.engine import port
-from tuplegate.engine.libpq.measures import Measures, collect_counts
-from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.own.probes import Probed, probe_all
-from tuplegate.engine.postgres.own.settings import EngineSettings
-from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.measures import Measures, collect_counts
+from tuplegate.engine.postgres.pools.pool import Pool
+from tuplegate.engine.postgres.pools.pools import SESSION_SETTINGS, Pools
 from tuplegate.engine.postgres.query.session import SessionRun
 from tuplegate.engine.postgres.query.sessions import borrow_session, open_session
 from tuplegate.engine.postgres.query.stream import Stream, open_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.query.wire import Wires
 from tuplegate.engine.postgres.replication.positions import UNKNOWN
-from tuplegate.engine.postgres.replication.progress import Progress
-from tuplegate.engine.postgres.replication.replica import Replica
-from tuplegate.engine.postgres.replication.replicas import Replicas
-from tuplegate.engine.postgres.replication.snapshots import SnapshotReads
 from tuplegate.engine.postgres.requests import Requests
-from tuplegate.engine.postgres.safety.disk_watch import CHECKPOINT_EVERY_S
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.headroom import compute_headroom
-from tuplegate.engine.postgres.safety.held_vacuum import AUTOVACUUM_EVERY_S, end_held
-from tuplegate.engine.postgres.safety.lease import Lease
-from tuplegate.engine.postgres.safety.primary_server import Chore, PrimaryServer
-from tuplegate.engine.postgres.safety.role_settings import undo_settings
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
-from tuplegate.engine.postgres.safety.watch import PrimaryWatch
-from tuplegate.engine.postgres.tenancy.dump import Dumps
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.service.probes import Probed, probe_all
+from tuplegate.engine.postgres.service.records import EXPIRE, LOOSE
+from tuplegate.engine.postgres.service.settings import EngineSettings
+from tuplegate.engine.postgres.standbys.progress import Progress
+from tuplegate.engine.postgres.standbys.replica import Replica
+from tuplegate.engine.postgres.standbys.replicas import Replicas
+from tuplegate.engine.postgres.standbys.snapshots import SnapshotReads
 from tuplegate.engine.postgres.tenancy.inspect import find_tables, read_durability
 from tuplegate.engine.postgres.tenancy.scratch import LOOK_EVERY_S, Scratch
 from tuplegate.engine.postgres.transaction.deciding import Decider
 from tuplegate.engine.postgres.transaction.histories import judge_elsewhere
 from tuplegate.engine.postgres.transaction.ledger import Ledger
-from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.transaction.recovery import EVERY_S, Recovery
-from tuplegate.keeping import Work, keep, within
+from tuplegate.engine.postgres.transfer.dump import Dumps
+from tuplegate.engine.postgres.upkeep.disk_watch import CHECKPOINT_EVERY_S
+from tuplegate.engine.postgres.upkeep.held_vacuum import AUTOVACUUM_EVERY_S, end_held
+from tuplegate.engine.postgres.upkeep.lease import Lease
+from tuplegate.engine.postgres.upkeep.primary_server import Chore, PrimaryServer
+from tuplegate.engine.postgres.upkeep.role_settings import undo_settings
+from tuplegate.engine.postgres.upkeep.watch import PrimaryWatch
 from tuplegate.metrics.cells import observe
 
 _log = structlog.get_logger()

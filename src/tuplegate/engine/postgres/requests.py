@@ -4,8 +4,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.measures import Measures
-from tuplegate.engine.postgres.pools import Pools
+from tuplegate.engine.libpq.pools.measures import Measures
+from tuplegate.engine.postgres.pools.pools import Pools
 from tuplegate.engine.postgres.query.execute import Execution
 from tuplegate.engine.postgres.transaction.deciding import Decider
 from tuplegate.engine.postgres.transaction.open_transaction import OpenTransaction

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.measures import Measures
-from tuplegate.engine.libpq.pool import ConnectionPool, Member
-from tuplegate.engine.libpq.turns import Turns, choose_pause_s, choose_turn_s
+from tuplegate.engine.libpq.pools.measures import Measures
+from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
+from tuplegate.engine.libpq.pools.turns import Turns, choose_pause_s, choose_turn_s
 from tuplegate.engine.run.run import RepeatableRun, RunAgain, Running
 from tuplegate.metrics.cells import observe
 

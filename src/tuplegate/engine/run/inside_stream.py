@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.arriving_rows import StreamedRows
+from tuplegate.engine.libpq.statements.arriving_rows import StreamedRows
 
 if TYPE_CHECKING:
     from tuplegate.engine.run.open_transaction import OpenTransaction

@@ -14,11 +14,11 @@ import msgspec
 from psycopg import pq
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.arriving_rows import StreamedRows
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import STREAM_IT, check, explain_width
-from tuplegate.engine.libpq.pool import ConnectionPool, Member
-from tuplegate.engine.libpq.rows import join_results
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import STREAM_IT, check, explain_width
+from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
+from tuplegate.engine.libpq.statements.arriving_rows import StreamedRows
+from tuplegate.engine.libpq.statements.rows import join_results
 from tuplegate.engine.run.ends import LOST, Why
 from tuplegate.engine.run.inside_stream import stream_inside
 from tuplegate.engine.run.run import Run, Running

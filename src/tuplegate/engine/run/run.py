@@ -10,15 +10,15 @@ from typing import Any, Final, Generic, TypeVar
 
 from psycopg import pq
 
+from tuplegate.background import tick
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.failures import find_error, is_internal, is_panic
-from tuplegate.engine.libpq.parameters import wants_types
-from tuplegate.engine.libpq.pool import ConnectionPool, Member
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import find_error, is_internal, is_panic
+from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
+from tuplegate.engine.libpq.statements.parameters import wants_types
 from tuplegate.engine.port import EndReason
 from tuplegate.engine.run.ends import CANCELLED, Why, explain
 from tuplegate.engine.run.stages import TRANSITIONS, Stage, may_end
-from tuplegate.keeping import tick
 
 _P = TypeVar("_P", bound=ConnectionPool)
 _T = TypeVar("_T")

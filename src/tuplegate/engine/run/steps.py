@@ -8,7 +8,7 @@ without an engine. What follows a step that has failed is not carried out.
 from collections.abc import Sequence
 from enum import Enum, IntEnum, auto
 
-from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connections.commands import Command
 
 
 class Does(Enum):

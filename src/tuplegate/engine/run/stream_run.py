@@ -6,8 +6,8 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.pool import ConnectionPool
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.pools.pool import ConnectionPool
 from tuplegate.engine.run.ends import LOST, Why
 from tuplegate.engine.run.run import Run
 

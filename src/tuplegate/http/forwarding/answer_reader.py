@@ -7,8 +7,8 @@ after a complete answer belong to nobody, and such a connection is not used agai
 import re
 from typing import Final
 
-from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
-from tuplegate.http.message import BLANK_LINE, LENGTH, TOKEN, VALUE, is_kept_alive
+from tuplegate.http.parsing.framing import Body, Buffer, ChunkedBody, SizedBody
+from tuplegate.http.parsing.message import BLANK_LINE, LENGTH, TOKEN, VALUE, is_kept_alive
 from tuplegate.protocol.errors import ServiceError
 
 _HEAD_BYTES_MAX: Final = 64 * 1024

@@ -16,7 +16,7 @@ from tuplegate.direct_future import Wakeup
 from tuplegate.http.body import IncomingBody
 from tuplegate.http.forwarding.answer_reader import AnswerReader, NoAnswer
 from tuplegate.http.origins import Origin
-from tuplegate.http.tls_transport import TlsTransport
+from tuplegate.http.tls.transport import TlsTransport
 from tuplegate.protocol.errors import ServiceError
 
 _HELD_MAX = 64 * 1024

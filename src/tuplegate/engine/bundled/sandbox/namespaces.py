@@ -17,8 +17,8 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tuplegate.engine.bundled.data_directory import Account
 from tuplegate.engine.bundled.sandbox import mounts
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.kernel_files import write_text
 
 _HOLDING = ctypes.PyDLL(None, use_errno=True)

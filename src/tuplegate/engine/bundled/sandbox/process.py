@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tuplegate.engine.bundled.data_directory import Account
 from tuplegate.engine.bundled.sandbox import mounts
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.kernel_files import write_text
 from tuplegate.engine.bundled.sandbox.namespaces import Namespaces, fork, map_user
 from tuplegate.engine.bundled.sandbox.walls import Sandbox, confine

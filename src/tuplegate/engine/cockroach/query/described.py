@@ -11,10 +11,10 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
+from tuplegate.engine.cockroach.dialect.narrow_numbers import check_numbers, may_be_cut
 from tuplegate.engine.cockroach.query.run import NodeRun
-from tuplegate.engine.libpq.commands import DESCRIBE, Command
-from tuplegate.engine.libpq.parameters import describe_statement, read_placeholders
+from tuplegate.engine.libpq.connections.commands import DESCRIBE, Command
+from tuplegate.engine.libpq.statements.parameters import describe_statement, read_placeholders
 
 _DESCRIBED = int(pq.ExecStatus.COMMAND_OK)
 

@@ -5,9 +5,9 @@ from time import perf_counter_ns
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import ROLLBACK
-from tuplegate.engine.cockroach.failures import READ_ONLY, is_node_failure, refine
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.cluster.connector import ROLLBACK
+from tuplegate.engine.cockroach.dialect.cluster_errors import READ_ONLY, is_node_failure, refine
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit, may_be_applied
 from tuplegate.engine.cockroach.query.described import check_described, check_first, make_commands
@@ -22,9 +22,9 @@ from tuplegate.engine.cockroach.query.run import (
     pause_after_loss,
     write_values,
 )
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import check, explain_width
-from tuplegate.engine.libpq.rows import RowCollector
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import check, explain_width
+from tuplegate.engine.libpq.statements.rows import RowCollector
 from tuplegate.engine.run.run import RepeatableRun
 from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 

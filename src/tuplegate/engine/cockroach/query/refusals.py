@@ -5,9 +5,7 @@ import re
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.pool import DatabaseState
-from tuplegate.engine.cockroach.query.rules import READERS, WRITERS
-from tuplegate.engine.cockroach.texts import (
+from tuplegate.engine.cockroach.dialect.texts import (
     check_text,
     find_action,
     find_called,
@@ -18,6 +16,8 @@ from tuplegate.engine.cockroach.texts import (
     list_options,
     list_words,
 )
+from tuplegate.engine.cockroach.pools.pool import DatabaseState
+from tuplegate.engine.cockroach.query.rules import READERS, WRITERS
 
 _REMOVERS: Final = frozenset({"drop", "truncate"})
 """First words of what frees room, whatever else is in the text."""

@@ -11,10 +11,10 @@ from enum import Enum, auto
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.pool import DatabaseState
-from tuplegate.engine.cockroach.texts import find_names, fold, list_words
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import CHUNK_ROWS
+from tuplegate.engine.cockroach.dialect.texts import find_names, fold, list_words
+from tuplegate.engine.cockroach.pools.pool import DatabaseState
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.connection import CHUNK_ROWS
 from tuplegate.engine.sql.facts import Leftovers
 from tuplegate.protocol.statements import skip_blank
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.pool import Pool
-from tuplegate.engine.libpq.parameters import write_params, write_texts
-from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.cockroach.pools.pool import Pool
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.parameters import write_params, write_texts
 from tuplegate.engine.run.ends import Why
 from tuplegate.engine.run.run import RepeatableRun
 from tuplegate.engine.run.stages import UNDECIDED, Stage

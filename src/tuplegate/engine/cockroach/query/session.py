@@ -1,12 +1,12 @@
 """A connection for the service's own use: statements one after the other, with a deadline over all of them."""
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.dialect.cluster_errors import is_node_failure, refine
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query.run import UNREACHED
-from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, make_command
-from tuplegate.engine.libpq.connection import read_text_rows
-from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, CopyStarted, make_command
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
 from tuplegate.engine.run.ends import Why
 from tuplegate.engine.run.run import Run
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query.session import SessionRun
 
 

@@ -8,7 +8,7 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.described import check_described, make_commands
 from tuplegate.engine.cockroach.query.run import NodeRun, write_values
-from tuplegate.engine.libpq.parameters import needs_describing
+from tuplegate.engine.libpq.statements.parameters import needs_describing
 from tuplegate.engine.run.steps import Does, Step, list_commands
 
 

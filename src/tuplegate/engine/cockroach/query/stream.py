@@ -12,20 +12,20 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.narrow_numbers import check_numbers
+from tuplegate.engine.cockroach.dialect.cluster_errors import is_node_failure, refine
+from tuplegate.engine.cockroach.dialect.narrow_numbers import check_numbers
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit, may_be_applied
 from tuplegate.engine.cockroach.query.described import check_described, make_commands
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, explain_loss, give_up
 from tuplegate.engine.cockroach.query.stream_run import StreamRun
-from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
-from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import STREAM_APART, explain_width
-from tuplegate.engine.libpq.parameters import describe_statement, read_placeholders, write_params
-from tuplegate.engine.libpq.row_encoder import RowEncoder
-from tuplegate.engine.libpq.rows import find_encoder
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import STREAM_APART, explain_width
+from tuplegate.engine.libpq.statements.arriving_rows import ArrivingRows, StreamedRows
+from tuplegate.engine.libpq.statements.parameters import describe_statement, read_placeholders, write_params
+from tuplegate.engine.libpq.statements.rows import find_encoder
+from tuplegate.engine.libpq.values.row_encoder import RowEncoder
 from tuplegate.engine.sql.facts import Leftovers, refuse_copy
 
 _CHUNK_ROWS: Final = 64

@@ -1,7 +1,7 @@
 """The run behind a stream of CockroachDB's."""
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.run import stream_run
 from tuplegate.engine.run.ends import Why

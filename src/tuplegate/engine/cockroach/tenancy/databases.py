@@ -12,12 +12,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.tenancy import role_removal
 from tuplegate.engine.cockroach.transaction import records
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.logins import as_tenant, derive_password, name_role
-from tuplegate.engine.libpq.quoting import quote, quote_text
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.logins import as_tenant, derive_password, name_role
+from tuplegate.engine.libpq.values.quoting import quote, quote_text
 
 _SILENCE_S: Final = 15.0
 _LOOK_S: Final = 0.1

@@ -10,9 +10,9 @@ from typing import Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
-from tuplegate.engine.libpq.logins import name_role
-from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
+from tuplegate.engine.libpq.connections.logins import name_role
+from tuplegate.engine.libpq.values.quoting import quote
 
 _log: Final = structlog.get_logger()
 

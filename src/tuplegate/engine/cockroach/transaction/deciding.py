@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import DUPLICATE
+from tuplegate.engine.cockroach.dialect.cluster_errors import DUPLICATE
 from tuplegate.engine.cockroach.query.committing import commit
 from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeLost, NodeRun
 from tuplegate.engine.cockroach.transaction import guard

@@ -11,9 +11,9 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.query.rules import BEGIN_READING, BEGIN_WRITING
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.libpq.failures import find_error, to_failure
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.server_errors import find_error, to_failure
 from tuplegate.engine.run.steps import Does, Step
 
 _NAME: Final = f"tuplegate_{secrets.token_hex(8)}"

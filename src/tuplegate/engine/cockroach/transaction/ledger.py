@@ -6,11 +6,11 @@ from math import inf
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
-from tuplegate.engine.cockroach.failures import DUPLICATE
-from tuplegate.engine.cockroach.own.locks import Locks
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.locks import Locks
+from tuplegate.engine.cockroach.dialect.cluster_errors import DUPLICATE
 from tuplegate.engine.cockroach.transaction.records import EXPIRE, Records, number_of
-from tuplegate.engine.libpq.logins import database_secret
+from tuplegate.engine.libpq.connections.logins import database_secret
 
 _SESSIONS_MAX: Final = 8
 """Databases that a connection of the service's own is kept open to."""

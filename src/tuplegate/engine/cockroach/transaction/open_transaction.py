@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.dialect.cluster_errors import is_node_failure, refine
+from tuplegate.engine.cockroach.dialect.narrow_numbers import check_numbers, may_be_cut
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.described import check_first, find_types
 from tuplegate.engine.cockroach.query.refusals import check_statement
@@ -20,11 +20,11 @@ from tuplegate.engine.cockroach.transaction import guard
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import number_of
-from tuplegate.engine.libpq.arriving_rows import StreamedRows
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.parameters import write_all_params
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget, RowCollector
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.arriving_rows import StreamedRows
+from tuplegate.engine.libpq.statements.parameters import write_all_params
+from tuplegate.engine.libpq.statements.rows import Budget, RowCollector
 from tuplegate.engine.run import open_transaction, stream_run
 from tuplegate.engine.run.ends import LOST
 from tuplegate.engine.run.run import Running

@@ -16,7 +16,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connections.commands import Command
 from tuplegate.engine.port import Keep, Outcome, Promise, TransactionResult
 
 SCHEMA: Final = (

@@ -3,8 +3,8 @@
 from time import perf_counter_ns
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.dialect.cluster_errors import is_node_failure, refine
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, adapt, explain_loss, give_up, pause_after_loss
@@ -13,10 +13,10 @@ from tuplegate.engine.cockroach.transaction import guard
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import new_number, number_of
-from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import explain_width
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget, RowCollector
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import explain_width
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.rows import Budget, RowCollector
 from tuplegate.engine.run.run import RepeatableRun
 from tuplegate.engine.run.runner import Runner
 from tuplegate.engine.run.stages import Stage

@@ -16,13 +16,13 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import STREAM_IT, TOO_WIDE, check, explain_width, is_internal
-from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key
-from tuplegate.engine.libpq.parameters import needs_describing, write_params, write_texts
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import RowCollector
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import STREAM_IT, TOO_WIDE, check, explain_width, is_internal
+from tuplegate.engine.libpq.pools.frequent_statements import LENGTH_MAX, KeptStatement, Key
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.parameters import needs_describing, write_params, write_texts
+from tuplegate.engine.libpq.statements.rows import RowCollector
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.query.preparing import drop_stale, judge, prepare, read_statement
 from tuplegate.engine.postgres.replication.positions import read_answer
 from tuplegate.engine.postgres.rules.blocks import COMMIT_BLINDLY, NUMBER, WAIT, open_for

@@ -1,4 +1,5 @@
-"""Puts statements to the engine prepared, where they come often and mean the same that way (see `kept` and `plans`).
+"""Puts statements to the engine prepared, where they come often (see `frequent_statements`) and mean the same that way
+(see `plans`).
 
 A statement that is to be prepared is prepared in the write that runs it first. Whether it may be is asked of the engine
 once it is through.
@@ -8,10 +9,10 @@ from functools import lru_cache
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.kept import KEPT_MAX, LENGTH_MAX, KeptStatement, Key
-from tuplegate.engine.libpq.plans import (
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.frequent_statements import KEPT_MAX, LENGTH_MAX, KeptStatement, Key
+from tuplegate.engine.libpq.pools.plans import (
     ANY_NUMBER,
     CUSTOM_PLANS,
     Verdict,
@@ -20,9 +21,9 @@ from tuplegate.engine.libpq.plans import (
     judge_text,
     read_columns,
 )
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import RowCollector
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.rows import RowCollector
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
 from tuplegate.engine.sql.facts import Facts, Leftovers, read_facts
 from tuplegate.engine.sql.templates import Form, Template, find_form, find_template, is_lasting

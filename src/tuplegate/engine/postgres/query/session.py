@@ -8,11 +8,11 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, OnRows, make_command
-from tuplegate.engine.libpq.connection import read_text_rows
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, OnRows, make_command
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.run.ends import Why, explain_age
 from tuplegate.engine.run.run import Run
 

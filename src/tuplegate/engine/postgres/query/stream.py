@@ -14,15 +14,15 @@ from contextlib import asynccontextmanager
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import STREAM_APART, check, explain_width, find_error, is_internal
-from tuplegate.engine.libpq.measures import Measures
-from tuplegate.engine.libpq.parameters import describe_statement, write_params
-from tuplegate.engine.libpq.result_size import size_of
-from tuplegate.engine.libpq.row_encoder import RowEncoder
-from tuplegate.engine.libpq.rows import UNREADABLE, find_encoder
-from tuplegate.engine.libpq.turns import choose_pause_s
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import STREAM_APART, check, explain_width, find_error, is_internal
+from tuplegate.engine.libpq.pools.measures import Measures
+from tuplegate.engine.libpq.pools.turns import choose_pause_s
+from tuplegate.engine.libpq.statements.arriving_rows import ArrivingRows, StreamedRows
+from tuplegate.engine.libpq.statements.parameters import describe_statement, write_params
+from tuplegate.engine.libpq.statements.rows import UNREADABLE, find_encoder
+from tuplegate.engine.libpq.values.result_size import size_of
+from tuplegate.engine.libpq.values.row_encoder import RowEncoder
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.rules.blocks import COMMIT_BLINDLY, NUMBER, WAIT, open_for
 from tuplegate.engine.postgres.rules.statements import (

@@ -8,14 +8,14 @@ from typing import Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.link import Link, NoAccess
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.postgres.own.settings import EngineSettings
-from tuplegate.engine.postgres.pool import SettingsRefused
-from tuplegate.engine.postgres.pools import Pools
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.link import Link, NoAccess
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.postgres.pools.pool import SettingsRefused
+from tuplegate.engine.postgres.pools.pools import Pools
 from tuplegate.engine.postgres.query.wire_run import Fetch, WireRun
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.service.settings import EngineSettings
 from tuplegate.engine.run.run import Running
 
 _log: Final = structlog.get_logger()

@@ -14,12 +14,12 @@ from typing import Any, Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.link import Link
-from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.connections.link import Link
+from tuplegate.engine.libpq.pools.pool import Member
 from tuplegate.engine.port.wire import WireState
-from tuplegate.engine.postgres.own.settings import EngineSettings
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.service.settings import EngineSettings
 from tuplegate.engine.run.ends import Why, explain_age, explain_full
 from tuplegate.engine.run.run import Run, Running
 

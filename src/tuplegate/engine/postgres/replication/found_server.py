@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tuplegate.engine.libpq.logins import Place
+from tuplegate.engine.libpq.connections.logins import Place
 
 
 class FoundServer(NamedTuple):

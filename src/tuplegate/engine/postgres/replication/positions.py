@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connections.commands import Command
 from tuplegate.engine.port import BadPosition
 
 UNKNOWN: Final = b"unknown"

@@ -17,13 +17,13 @@ from typing import Final, TypeVar
 
 import structlog
 
-from tuplegate.engine.libpq.commands import ConnectionLost, Meter
-from tuplegate.engine.libpq.connection import Connection
+from tuplegate.background import compute_pause_s
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, Meter
+from tuplegate.engine.libpq.connections.connection import Connection
 from tuplegate.engine.postgres.replication.found_server import FoundServer, Replication
 from tuplegate.engine.postgres.replication.seeker import ANSWER_S, ROUND_S, SILENT, Answer, Seeker, choose_newest
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import VERIFY, Expected, Unfit, check_connection
-from tuplegate.keeping import compute_pause_s
 
 _log: Final = structlog.get_logger()
 _C = TypeVar("_C", bound=Connection)

@@ -8,10 +8,11 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.connection import Connection, read_text_rows
-from tuplegate.engine.libpq.failures import find_error
-from tuplegate.engine.libpq.logins import Place, add_settings, list_places
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.logins import Place, add_settings, list_places
+from tuplegate.engine.libpq.connections.server_errors import find_error
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
 from tuplegate.engine.postgres.replication.found_server import FoundServer
 from tuplegate.engine.postgres.replication.positions import read_lsn
 from tuplegate.engine.postgres.replication.timelines import Timelines

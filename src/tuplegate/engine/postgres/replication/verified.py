@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.connection import Connection, read_text_rows
-from tuplegate.engine.libpq.failures import find_error
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.server_errors import find_error
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
 
 VERIFY: Final = Command(
     b"SELECT pg_catalog.pg_backend_pid(),"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.pool import DISCARD_SEQUENCES
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.pools.pool import DISCARD_SEQUENCES
 from tuplegate.engine.run.steps import Does, Meaning, Script, Step
 from tuplegate.engine.sql.facts import Facts
 

@@ -6,11 +6,11 @@ It goes by the first word and by names in the text. What that cannot tell is tak
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import CHUNK_ROWS
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.connection import CHUNK_ROWS
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.safety.sizes import (
     CODE_IN_VACUUM,
     DISK_LOW,

@@ -10,12 +10,12 @@ question is asked in the engine, with `CODE`.
 
 from typing import Final
 
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.definitions import Definitions
-from tuplegate.engine.libpq.kept import OftenSeen
-from tuplegate.engine.libpq.row_encoder import EncoderCache
-from tuplegate.engine.libpq.turns import Turns
-from tuplegate.engine.libpq.types import TypeRegistry
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.pools.definitions import Definitions
+from tuplegate.engine.libpq.pools.frequent_statements import OftenSeen
+from tuplegate.engine.libpq.pools.turns import Turns
+from tuplegate.engine.libpq.values.row_encoder import EncoderCache
+from tuplegate.engine.libpq.values.types import TypeRegistry
 
 # Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
 _INNOCENT_EXTENSIONS: Final = (

@@ -15,7 +15,7 @@ import math
 import time
 from typing import Final
 
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, Meter
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, Meter
 from tuplegate.engine.port import EngineBusy
 from tuplegate.engine.postgres.safety.tally import (
     LEASE_UNTIL,

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.pool import Member
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
 from tuplegate.engine.run.ends import MAKE_ROOM, explain_full
 

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from tuplegate.background import keep
 from tuplegate.engine.port import EngineBusy, EngineFailure
-from tuplegate.keeping import keep
 
 _log: Final = structlog.get_logger()
 

@@ -12,7 +12,7 @@ import secrets
 import tempfile
 from zlib import crc32
 
-from tuplegate.engine.libpq.definitions import Versions
+from tuplegate.engine.libpq.pools.definitions import Versions
 
 NEVER = 2**63 - 1
 """A time, or a number, that is not reached."""

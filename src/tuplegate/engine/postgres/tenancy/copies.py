@@ -5,7 +5,7 @@ It is done with the rights of both databases' roles and no others, by statements
 
 from typing import Final
 
-from tuplegate.engine.postgres.tenancy.roles import name_roles
+from tuplegate.engine.postgres.rights.roles import name_roles
 
 _REWRITE: Final = r"""
 DO $$

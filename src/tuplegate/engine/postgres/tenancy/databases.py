@@ -11,9 +11,14 @@ from functools import partial
 
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
-from tuplegate.engine.libpq.logins import database_secret
-from tuplegate.engine.libpq.quoting import quote_text
-from tuplegate.engine.postgres.own.admin import (
+from tuplegate.engine.libpq.connections.logins import database_secret
+from tuplegate.engine.libpq.values.quoting import quote_text
+from tuplegate.engine.postgres.rights import roles
+from tuplegate.engine.postgres.rights.roles import name_roles
+from tuplegate.engine.postgres.rights.walls import FULL, Walls
+from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
+from tuplegate.engine.postgres.service import records
+from tuplegate.engine.postgres.service.admin import (
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
     AdminConnector,
@@ -21,17 +26,13 @@ from tuplegate.engine.postgres.own.admin import (
     TenantSession,
     set_password,
 )
-from tuplegate.engine.postgres.own.metadata import NOTE_RECOVERED
-from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
-from tuplegate.engine.postgres.tenancy import copies, roles, template
-from tuplegate.engine.postgres.tenancy.carrying import Side, allow_dump, check_fit, dump_and_restore
-from tuplegate.engine.postgres.tenancy.comparing import compare_sides
-from tuplegate.engine.postgres.tenancy.following import PUBLICATION, Follower, Limits, stop_following, try_to_stop
-from tuplegate.engine.postgres.tenancy.record_copies import bring_notes, carry_records
+from tuplegate.engine.postgres.service.metadata import NOTE_RECOVERED
+from tuplegate.engine.postgres.tenancy import copies, template
 from tuplegate.engine.postgres.tenancy.role_removal import BUSY, IN_USE, RoleRemover, end_holders
-from tuplegate.engine.postgres.tenancy.roles import name_roles
-from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
-from tuplegate.engine.postgres.transaction import records
+from tuplegate.engine.postgres.transfer.carrying import Side, allow_dump, check_fit, dump_and_restore
+from tuplegate.engine.postgres.transfer.comparing import compare_sides
+from tuplegate.engine.postgres.transfer.following import PUBLICATION, Follower, Limits, stop_following, try_to_stop
+from tuplegate.engine.postgres.transfer.record_copies import bring_notes, carry_records
 
 _MISSING, _NO_RIGHT = "3D000", "42501"
 _EXISTS = ("42P04", "23505")

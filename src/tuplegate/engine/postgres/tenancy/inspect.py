@@ -6,8 +6,8 @@ or function of a tenant's can be meant by them.
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import CHUNK_ROWS
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.connection import CHUNK_ROWS
 from tuplegate.engine.port import Durability, EngineBusy, StatementFailed, Tables
 from tuplegate.engine.postgres.query.session import SessionRun
 

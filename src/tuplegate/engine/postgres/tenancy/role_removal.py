@@ -7,7 +7,9 @@ from contextlib import suppress
 import structlog
 
 from tuplegate.engine.port import EngineBusy, EngineFailure, StatementFailed
-from tuplegate.engine.postgres.own.admin import (
+from tuplegate.engine.postgres.rights import roles
+from tuplegate.engine.postgres.rights.roles import name_roles
+from tuplegate.engine.postgres.service.admin import (
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
     NO_SUCH_ROLE,
@@ -16,8 +18,6 @@ from tuplegate.engine.postgres.own.admin import (
     TenantSession,
     write_membership,
 )
-from tuplegate.engine.postgres.tenancy import roles
-from tuplegate.engine.postgres.tenancy.roles import name_roles
 
 _log = structlog.get_logger()
 

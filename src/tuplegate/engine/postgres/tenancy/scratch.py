@@ -2,12 +2,10 @@
 
 A worker holds the name of every schema that it uses, by a lock that vanishes with it. So a schema whose name nobody
 holds was left by a worker that died, and whoever finds it drops it: a worker when it starts, and whoever next makes one
-in the same database. A name carries a MAC: a schema of the tenant's own is never taken for one, however it is called.
+in the same database.
 """
 
 import asyncio
-import hashlib
-import hmac
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,12 +13,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import structlog
 
 from tuplegate.engine.port import CommitsRefused, EngineFailure
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
+from tuplegate.engine.postgres.service.scratch_names import find_schemas, sign_name
 from tuplegate.engine.postgres.transaction.recovery import Recovery
 
 _log = structlog.get_logger()
-
-PREFIX = "tuplegate_scratch_"
 
 LOOK_EVERY_S = 2.0
 
@@ -48,7 +45,7 @@ class Scratch:
         refusal = self._connector.primary.refuses
         if refusal is not None:
             raise CommitsRefused(refusal)
-        name = _sign_name(self._secret, secrets.token_hex(8))
+        name = sign_name(self._secret, secrets.token_hex(8))
         async with self._hold(f"scratch/{name}"):
             making = asyncio.get_running_loop().create_task(self._make(database, name))
             try:
@@ -123,16 +120,3 @@ class Scratch:
 
     def _session(self, database: str) -> AdminSession:
         return TenantSession(self._connector, self._secret, database)
-
-
-def _sign_name(secret: bytes, nonce: str) -> str:
-    """Return the name with its MAC, the same in every database: a copy of one may hold what was scratch in it."""
-    mac = hmac.new(secret, f"scratch/{nonce}".encode(), hashlib.sha256).hexdigest()
-    return f"{PREFIX}{nonce}{mac[:16]}"
-
-
-async def find_schemas(session: AdminSession, secret: bytes) -> list[str]:
-    """Return the scratch schemas of a database. One of the tenant's own is never among them, however it is called."""
-    rows = await session.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
-    names = (str(name) for (name,) in rows)
-    return [name for name in names if name == _sign_name(secret, name[len(PREFIX) :][:16])]

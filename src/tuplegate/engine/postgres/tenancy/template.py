@@ -13,13 +13,14 @@ of two roles that have next to none.
 import hashlib
 from typing import Final
 
-from tuplegate.engine.libpq import types
-from tuplegate.engine.libpq.quoting import quote
-from tuplegate.engine.postgres.own.owners import Owners
-from tuplegate.engine.postgres.safety import database_state, sizes, traces
-from tuplegate.engine.postgres.tenancy import inspect, windows
-from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
-from tuplegate.engine.postgres.transaction import records
+from tuplegate.engine.libpq.values import types
+from tuplegate.engine.libpq.values.quoting import quote
+from tuplegate.engine.postgres.rights import windows
+from tuplegate.engine.postgres.rights.owners import Owners
+from tuplegate.engine.postgres.rights.walls import FULL, Walls
+from tuplegate.engine.postgres.safety import database_state, left_settings, sizes
+from tuplegate.engine.postgres.service import records
+from tuplegate.engine.postgres.tenancy import inspect
 
 ENDING: Final = "pg_(terminate|cancel)_backend"
 """Matches the names of functions that end or cancel statements of others."""
@@ -176,13 +177,13 @@ def _list_memory_functions(owners: Owners, walls: Walls) -> list[str]:
     """Return the functions that ask how much memory the settings of a session take. By default only who reads all
     statistics may ask."""
     if walls.full:
-        return [traces.FUNCTION]
+        return [left_settings.FUNCTION]
     if not walls.sees_memory:
-        return [traces.FUNCTION_WITHOUT_MEMORY]
+        return [left_settings.FUNCTION_WITHOUT_MEMORY]
     return [
-        traces.MEMORY_FUNCTION,
+        left_settings.MEMORY_FUNCTION,
         f"ALTER FUNCTION tuplegate.settings_memory() OWNER TO {quote(owners.warden)}",
-        traces.FUNCTION_OF_WARDEN,
+        left_settings.FUNCTION_OF_WARDEN,
     ]
 
 

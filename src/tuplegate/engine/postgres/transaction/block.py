@@ -11,12 +11,12 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import find_error
-from tuplegate.engine.libpq.parameters import needs_describing, write_params
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget, RowCollector
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import find_error
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.parameters import needs_describing, write_params
+from tuplegate.engine.libpq.statements.rows import Budget, RowCollector
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.query.preparing import Preparing
 from tuplegate.engine.postgres.rules.blocks import ENCODE, FORGET, Nature, close_block, open_block, run_all
 from tuplegate.engine.postgres.rules.statements import chunk_rows

@@ -8,10 +8,10 @@ import asyncio
 import math
 from typing import Final
 
+from tuplegate.background import within
 from tuplegate.engine.port import EngineFailure
-from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.replication.primary import Primary
-from tuplegate.keeping import within
+from tuplegate.engine.postgres.service.admin import AdminSession
 
 _CERTAIN_S: Final = 10.0
 _ONE_LOOK_S: Final = 0.5

@@ -17,14 +17,14 @@ from typing import Any, Final, TypeVar
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import is_internal
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import is_internal
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.rules import blocks
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
+from tuplegate.engine.postgres.service.records import NOT_FIRST
 from tuplegate.engine.postgres.transaction.block import Block
 from tuplegate.engine.postgres.transaction.ledger import Ledger
-from tuplegate.engine.postgres.transaction.records import NOT_FIRST
 from tuplegate.engine.postgres.transaction.recovery import Recovery, Settled
 from tuplegate.engine.run.ends import explain_age
 from tuplegate.engine.run.run import Run

@@ -6,7 +6,7 @@ of. So a number says what became of its transaction only on its own timeline.
 
 from typing import Final
 
-from tuplegate.engine.libpq.connection import Connection
+from tuplegate.engine.libpq.connections.connection import Connection
 from tuplegate.engine.port import Outcome, OutcomeUnknown
 from tuplegate.engine.postgres.replication.primary import Primary
 

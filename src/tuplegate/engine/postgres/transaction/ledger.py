@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.logins import database_secret
-from tuplegate.engine.postgres.own.admin import AdminSession
-from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.transaction.records import Records
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.logins import database_secret
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.postgres.pools.pool import Pool
+from tuplegate.engine.postgres.service.admin import AdminSession
+from tuplegate.engine.postgres.service.records import Records
 from tuplegate.engine.run.ends import explain_full
 from tuplegate.engine.sql.facts import Leftovers
 

@@ -9,14 +9,14 @@ from psycopg import pq
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.arriving_rows import StreamedRows
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import is_internal
-from tuplegate.engine.libpq.measures import Measures
-from tuplegate.engine.libpq.parameters import write_all_params
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import is_internal
+from tuplegate.engine.libpq.pools.measures import Measures
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.arriving_rows import StreamedRows
+from tuplegate.engine.libpq.statements.parameters import write_all_params
+from tuplegate.engine.libpq.statements.rows import Budget
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.query.preparing import measure_common
 from tuplegate.engine.postgres.query.stream import Stream, begin_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun

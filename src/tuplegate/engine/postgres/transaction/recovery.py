@@ -22,13 +22,14 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from tuplegate.access.transaction_ids import Words
+from tuplegate.background import within
 from tuplegate.direct_future import DirectFuture
 from tuplegate.eager import see_through
-from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.libpq.quoting import quote_text
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.values.quoting import quote_text
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, OutcomeUnknown, StatementFailed, Ticket
-from tuplegate.engine.postgres.own import metadata
-from tuplegate.engine.postgres.own.admin import (
+from tuplegate.engine.postgres.service import metadata
+from tuplegate.engine.postgres.service.admin import (
     CANCELED,
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
@@ -39,7 +40,6 @@ from tuplegate.engine.postgres.own.admin import (
 )
 from tuplegate.engine.postgres.transaction.certainty import Certainty
 from tuplegate.engine.postgres.transaction.histories import Histories, is_replicated, must_be_confirmed
-from tuplegate.keeping import within
 
 _log: Final = structlog.get_logger()
 _T = TypeVar("_T")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import STREAM_IT, explain_width, is_internal
-from tuplegate.engine.libpq.turns import choose_pause_s
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import STREAM_IT, explain_width, is_internal
+from tuplegate.engine.libpq.pools.turns import choose_pause_s
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.query.preparing import Preparing
 from tuplegate.engine.postgres.transaction.block import Block
 from tuplegate.engine.postgres.transaction.deciding import CannotPrepare, Decider, Decision, new_id

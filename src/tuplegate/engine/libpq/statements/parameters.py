@@ -1,0 +1,140 @@
+"""Writes the parameters of a statement as text; asks for the placeholders' types where these decide how."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+from psycopg.pq.abc import PGresult
+
+from tuplegate.direct_future import yield_to_loop
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connections.commands import DESCRIBE, Command
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.rows import learn_types
+from tuplegate.engine.libpq.values.parameter_texts import (
+    PARAMS_AT_ONCE,
+    add_texts,
+    add_untyped_texts,
+    is_json_refusal,
+    needs_types,
+    to_texts,
+    to_untyped_texts,
+)
+from tuplegate.engine.libpq.values.row_encoder import EncoderCache
+from tuplegate.engine.libpq.values.types import TypeRegistry
+from tuplegate.protocol.messages import PARAMS_MAX
+
+
+async def describe_statement(member: Member, sql: bytes, types: Sequence[int] = ()) -> PGresult:
+    """Ask the engine for the placeholders and columns of a statement, without running it. `types` are those of
+    placeholders that the engine is told."""
+    results = await member.run(Command(sql, name=b"", types=types), DESCRIBE)
+    check(results)
+    return results[-1]
+
+
+def read_placeholders(described: PGresult) -> list[int]:
+    """Return the types of the placeholders."""
+    return [described.param_type(place) for place in range(described.nparams)]
+
+
+class Ending(Protocol):
+    """A run that can be ended before its time."""
+
+    @property
+    def ended(self) -> object: ...
+
+
+async def write_params(
+    encoders: EncoderCache,
+    member: Member,
+    statement: port.Statement,
+    run: Ending,
+    *,
+    describe: bool,
+    types: Sequence[int] = (),
+) -> list[bytes | None] | None:
+    """Return the parameters as text. Ask for the placeholders' types where they matter, or when told to.
+
+    Their number is checked where they are asked for; the engine checks it where they are not. If the run is
+    ended meanwhile, they are not all there: the caller must look at `ended`.
+    """
+    params = statement.params
+    if not params and not describe:
+        return None
+    params = params or []
+    if len(params) > PARAMS_MAX:
+        raise port.ParameterMismatch(
+            f"{len(params)} parameters were sent, at most {PARAMS_MAX} can be", sqlstate="54000"
+        )
+    known = encoders.types
+    texts: list[bytes | None] = []
+    if statement.is_untyped:
+        await _write_in_pieces(add_untyped_texts(texts, params, known), run)
+        return texts
+    if not describe and len(params) <= PARAMS_AT_ONCE and not needs_types(params):
+        return to_texts(params, None, known)
+    described = await describe_statement(member, statement.sql.encode(), types)
+    oids = read_placeholders(described)
+    if len(oids) != len(params):
+        raise port.ParameterMismatch(
+            f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
+        )
+    await learn_types(encoders, member, oids)
+    await _write_in_pieces(add_texts(texts, params, oids, known), run)
+    return texts
+
+
+async def write_all_params(
+    encoders: EncoderCache, member: Member, sql: str, lists: Sequence[Sequence[msgspec.Raw]], run: Ending
+) -> list[list[bytes | None]]:
+    """Return the parameters of each list as text, for one statement that is run with every one of them. The types of
+    its placeholders are asked for once. If the run is ended meanwhile, not all are there."""
+    described = await describe_statement(member, sql.encode())
+    oids = read_placeholders(described)
+    await learn_types(encoders, member, oids)
+    written: list[list[bytes | None]] = []
+    for index, params in enumerate(lists):
+        if len(oids) != len(params):
+            wrong = port.ParameterMismatch(
+                f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
+            )
+            wrong.statement = index
+            raise wrong
+        texts: list[bytes | None] = []
+        await _write_in_pieces(add_texts(texts, params, oids, encoders.types), run)
+        if index % PARAMS_AT_ONCE == PARAMS_AT_ONCE - 1:
+            await yield_to_loop()
+        written.append(texts)
+    return written
+
+
+async def _write_in_pieces(pieces: Iterator[None], run: Ending) -> None:
+    for _ in pieces:
+        await yield_to_loop()
+        if run.ended is not None:
+            break
+
+
+def write_texts(statement: port.Statement, types: TypeRegistry) -> list[bytes | None] | None:
+    """Return the parameters as text; None where their types must be asked for first."""
+    params = statement.params
+    if not params:
+        return []
+    if statement.is_untyped:
+        return to_untyped_texts(params, types)
+    if len(params) > PARAMS_AT_ONCE or needs_types(params):
+        return None
+    return to_texts(params, None, types)
+
+
+def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:
+    """Return whether a string was not sent as JSON where it had to be: worth a second try, with the types known."""
+    return bool(statement.params) and not statement.is_untyped and is_json_refusal(failure.sqlstate, str(failure))
+
+
+def needs_describing(statement: port.Statement) -> bool:
+    """Return whether the engine must be asked for the placeholders' types before the statement can be sent."""
+    params = statement.params
+    return params is not None and not statement.is_untyped and (len(params) > PARAMS_AT_ONCE or needs_types(params))

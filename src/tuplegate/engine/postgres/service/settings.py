@@ -1,0 +1,59 @@
+"""The settings that the adapter is built with."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from tuplegate.engine.bundled.binaries import DumpTool
+from tuplegate.engine.bundled.disk import Disk
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.crowd import Crowd
+from tuplegate.engine.port import Weakness
+from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.engine.postgres.safety.tally import Tally
+
+
+# size: this class is a table; each field is a bound, or a fact about the engine.
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Bounds of the adapter. `conninfo` is libpq's, with the installation's owner, without database and options."""
+
+    conninfo: str
+    installation: str
+    secret: bytes
+    connections_max: int = 90
+    connections_per_target_max: int = 16
+    connections_per_owner_max: int = 60
+    queue_max: int = 1000
+    connect_timeout_s: float = 10.0
+    idle_close_s: float = 60.0
+    attempts_max: int = 50
+    primary: Primary | None = None
+    """Of the engine; None for a server that is always the same."""
+    tally: Tally = field(default_factory=Tally)
+    worker: int = 0
+    nobody_before: bool = True
+    """Nobody served on this engine before the workers were started, so what is prepared there is left over."""
+    exclusive: bool = True
+    dump_tools: tuple[DumpTool, ...] = ()
+    dumps_max: int = 2
+    hold_place: Callable[[str], AbstractAsyncContextManager[bool]] | None = None
+    """Holds a name for all engines of the installation; None where there is this one alone."""
+    disk: Disk | None = None
+    """That of the engine's data, where it is watched."""
+    transaction_life_s: float = 3600.0
+    """How long a client that speaks the engine's protocol itself may leave a transaction open."""
+    replicas: tuple[str, ...] = ()
+    """Conninfos of standbys, with the installation's owner."""
+    is_replica: bool = False
+    """`conninfo` is that of a standby."""
+    rows_bytes_max: int = 256 * 2**20
+    """Rows in memory that came from the engine and are in no answer yet."""
+    stocks: Stocks | None = None
+    """Where such rows are counted, if that is together with those of other engines."""
+    kill: Callable[[str], None] | None = None
+    """Kills the server of a database, with all that runs there; None where that would meet others."""
+    crowd: Crowd | None = None
+    """The pools that its connections are bounded together with, if there are others."""
+    weaknesses: tuple[Weakness, ...] = ()
+    """What tenants were found to reach at the start."""
