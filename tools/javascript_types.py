@@ -36,7 +36,7 @@ def make_documents() -> list[dict[str, Any]]:
     settings = Settings()
     data = list_data_routes(absent, absent, absent, settings, b"", absent, absent)
     control = build_control_routes(
-        absent, absent, absent, absent, absent, absent, settings, {}, absent, absent, absent, None
+        absent, absent, absent, absent, absent, absent, absent, settings, {}, absent, absent, absent, None
     )
     abouts = [AboutRoutes(absent, absent, plane, "", {}) for plane in ("data", "control")]
     for about, table in zip(abouts, (data, control), strict=True):

@@ -349,6 +349,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             lifecycle,
             mover,
             databases,
+            databases,
             settings,
             services.tiers,
             services.allowances,
@@ -433,7 +434,7 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
             _tell_node, services.catalog, given.doors.node, settings.node_url or _find_own_url(given)
         )
     if settings.backup_dir:
-        backups = Backups(services.catalog, services.engine, _read_backup_rules(settings))
+        backups = Backups(services.catalog, services.engine, services.engine, _read_backup_rules(settings))
         services.metrics.parts.append(backups)
         watches["backups"] = backups.watch
     return watches

@@ -170,7 +170,7 @@ def test_an_open_transaction_takes_statements_of_all_kinds(run: Callable[[Test],
         opened.on_over = lambda: overs.append(opened.over)
         assert (await opened.query(statement("insert into t values ($1, $2)", 1, "x"), BOUNDS)).affected_rows == 1
         lists = [[msgspec.Raw(b"2")], [msgspec.Raw(b"3")]]
-        each = await opened.query_each(statement("insert into t values ($1) returning a"), lists, BOUNDS)
+        each = await opened.query(statement("insert into t values ($1) returning a"), BOUNDS, lists)
         assert each.rows == b'[{"a":2},{"a":3}]'
         async with opened.stream(statement("select generate_series(1, 500) as g"), BOUNDS) as stream:
             assert sum([block.count(b"\n") async for block in stream.lines()]) == 500
@@ -190,7 +190,7 @@ def test_an_open_transaction_fails_goes_back_and_ends(run: Callable[[Test], None
         await opened.query(statement("insert into t values (1)"), BOUNDS)
         await opened.query(statement("savepoint a"), BOUNDS)
         await fails(port.StatementFailed, opened.query(statement("insert into t values (1)"), BOUNDS))
-        assert opened.is_failed
+        assert opened.state is port.OpenState.FAILED
         await opened.query(statement("rollback to a"), BOUNDS)
         await fails(port.TimedOut, opened.query(statement("select pg_sleep(5)"), SHORT))
         await opened.query(statement("rollback to a"), BOUNDS)

@@ -15,7 +15,7 @@ from tests.needs import needs
 from tests.service import ENGINE, Service, Sql, new_data_dir, newer_than, remove, start_service
 from tuplegate.data_plane.capabilities.isolation import RACES
 from tuplegate.data_plane.capabilities.matrix import PROBES
-from tuplegate.data_plane.capabilities.probes import AnyProbe, does, fails, gives, probe
+from tuplegate.data_plane.capabilities.probes import AnyProbe, Probed, does, fails, gives, probe
 from tuplegate.data_plane.capabilities.runner import Report, run_probe
 from tuplegate.engine.postgres.preparation.weaknesses import SHARED
 from tuplegate.settings import Settings
@@ -47,7 +47,8 @@ def run(service: Service, *probes: AnyProbe) -> list[Report]:
 
     async def one_after_the_other() -> list[Report]:
         async with engine_of(service) as engine:
-            return [await run_probe(engine, tenant_of(service), probe) for probe in probes]
+            probed = Probed(engine, engine, engine)
+            return [await run_probe(probed, tenant_of(service), probe) for probe in probes]
 
     return asyncio.run(one_after_the_other())
 

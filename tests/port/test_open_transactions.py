@@ -18,6 +18,7 @@ from tuplegate.engine.port import (
     Commit,
     Conflict,
     EndReason,
+    OpenState,
     OpenTransaction,
     Outcome,
     StatementFailed,
@@ -51,7 +52,14 @@ async def opened(tenant: Tenant, *, read_only: bool = False) -> AsyncIterator[Op
         yield Opened(transaction, id)
     finally:
         if transaction.over is None:
-            await transaction.roll_back()
+            await roll_back(transaction)
+
+
+async def roll_back(transaction: OpenTransaction) -> None:
+    over = asyncio.Event()
+    transaction.on_over = over.set
+    transaction.abort(EndReason.ROLLBACK)
+    await over.wait()
 
 
 async def test_a_number_that_does_not_fit_is_refused(tenant: Tenant) -> None:
@@ -65,7 +73,7 @@ async def test_a_number_that_does_not_fit_is_refused(tenant: Tenant) -> None:
         assert refused.value.sqlstate == "22003"
     async with opened(tenant) as it:
         with pytest.raises(StatementFailed) as refused:
-            await it.transaction.query_each(statement(insert), lists, ENOUGH)
+            await it.transaction.query(statement(insert), ENOUGH, lists)
         assert (refused.value.sqlstate, refused.value.statement) == ("22003", 1)
     assert await tenant.value(f"select count(*) from {table}") == 0
 
@@ -110,8 +118,8 @@ async def test_a_rollback_applies_nothing(tenant: Tenant) -> None:
     table = await tenant.table()
     async with opened(tenant) as it:
         await it.run(f"insert into {table} values (1)")
-        await it.transaction.roll_back()
-        assert it.transaction.over is EndReason.ROLLBACK
+        await roll_back(it.transaction)
+        assert (it.transaction.state, it.transaction.over) == (OpenState.OVER, EndReason.ROLLBACK)
         assert await tenant.engine.abort_id(tenant.database, it.id) is Outcome.ABORTED
     assert await tenant.rows(f"select * from {table}") == []
 
@@ -125,11 +133,11 @@ async def test_a_failure_can_be_gone_back_from(tenant: Tenant) -> None:
         with pytest.raises(StatementFailed) as caught:
             await it.run(f"insert into {table} values (1)")
         assert caught.value.sqlstate == "23505"
-        assert it.transaction.is_failed is True
+        assert it.transaction.state is OpenState.FAILED
         with pytest.raises(StatementFailed):
             await it.run("select 1")
         await it.run("rollback to savepoint here")
-        assert bool(it.transaction.is_failed) is False
+        assert OpenState(it.transaction.state) is OpenState.WAITING
         await it.run(f"insert into {table} values (2)")
         await it.transaction.commit(None, ENOUGH)
     assert await tenant.rows(f"select a from {table} order by a") == [[1], [2]]
@@ -186,11 +194,11 @@ async def test_one_statement_takes_many_lists_of_parameters(tenant: Tenant) -> N
     lists = [[msgspec.Raw(json.dumps(value).encode()) for value in (n, f"row {n}")] for n in range(50)]
     async with opened(tenant) as it:
         insert = statement(f"insert into {table} values ($1, $2) returning a")
-        result = await it.transaction.query_each(insert, lists, ENOUGH)
+        result = await it.transaction.query(insert, ENOUGH, lists)
         assert (result.affected_rows, len(json.loads(result.rows))) == (50, 50)
         lists[3] = lists[3][:1]
         with pytest.raises(StatementFailed) as caught:
-            await it.transaction.query_each(insert, lists, ENOUGH)
+            await it.transaction.query(insert, ENOUGH, lists)
         assert caught.value.statement == 3
 
 
@@ -291,13 +299,15 @@ async def test_whoever_waits_for_the_end_is_not_held_by_it(tenant: Tenant, commi
     """What `on_over` refers to refers to the transaction: only the collector would ever find the two, at a cost that
     every request shares."""
 
+    over = asyncio.Event()
+
     class Waiting:
         def __init__(self, transaction: OpenTransaction) -> None:
             self.transaction = transaction
-            self.is_over = False
+            self.over = over
 
         def note(self) -> None:
-            self.is_over = True
+            self.over.set()
 
     table = await tenant.table()
     transaction = await tenant.engine.begin(tenant.writer, f"txn_{secrets.token_hex(10)}", ENOUGH_MS, read_only=False)
@@ -309,8 +319,9 @@ async def test_whoever_waits_for_the_end_is_not_held_by_it(tenant: Tenant, commi
         if commits:
             await transaction.commit(None, ENOUGH)
         else:
-            await transaction.roll_back()
-        assert waiting.is_over
+            transaction.abort(EndReason.ROLLBACK)
+            await over.wait()
+        assert over.is_set()
         alive = weakref.ref(waiting)
         del waiting, transaction
         assert alive() is None

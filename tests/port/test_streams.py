@@ -17,7 +17,8 @@ async def test_a_stream_gives_columns_rows_and_counts(tenant: Tenant) -> None:
     async with tenant.stream(statement) as stream:
         assert json.loads(stream.columns) == ["n", "t"]
         rows = await read(stream)
-        assert (stream.row_count, stream.affected_rows, stream.truncated) == (5000, 0, False)
+        sums = stream.sum_up()
+        assert (sums.row_count, sums.affected_rows, sums.truncated) == (5000, 0, False)
     whole = await tenant.query(statement)
     assert stream.types == whole.types
     assert rows == json.loads(whole.rows)
@@ -31,7 +32,7 @@ async def test_a_stream_without_rows_still_has_columns(tenant: Tenant) -> None:
     async with tenant.stream(f"insert into {table} values (1)") as stream:
         assert json.loads(stream.columns) == []
         assert await read(stream) == []
-        assert stream.affected_rows == 1
+        assert stream.sum_up().affected_rows == 1
 
 
 async def test_parameters_are_taken(tenant: Tenant) -> None:
@@ -51,7 +52,7 @@ async def test_the_end_of_a_stream_means_committed(tenant: Tenant) -> None:
         assert await tenant.value(count) == 0
         assert await read(stream) == [[1], [2], [3]]
         assert await tenant.value(count) == 3
-        assert stream.affected_rows == 3
+        assert stream.sum_up().affected_rows == 3
 
 
 async def test_a_stream_that_is_left_is_undone(tenant: Tenant) -> None:
@@ -105,10 +106,10 @@ async def test_copy_is_refused(tenant: Tenant) -> None:
 async def test_rows_beyond_the_bound_are_cut_off(tenant: Tenant) -> None:
     async with tenant.stream("select g from generate_series(1, 100) g order by 1", rows_max=3) as stream:
         assert await read(stream) == [[1], [2], [3]]
-        assert stream.truncated is True
+        assert stream.sum_up().truncated is True
     async with tenant.stream("select g from generate_series(1, 3) g order by 1", rows_max=3) as stream:
         assert len(await read(stream)) == 3
-        assert stream.truncated is False
+        assert stream.sum_up().truncated is False
 
 
 async def test_streams_run_beside_each_other(tenant: Tenant) -> None:
@@ -135,4 +136,4 @@ async def test_a_check_that_fails_at_the_commit_ends_the_stream(tenant: Tenant) 
 async def test_messages_come_with_the_end(tenant: Tenant) -> None:
     async with tenant.stream("do $$ begin raise notice 'one'; end $$") as stream:
         await read(stream)
-        assert [notice.message for notice in stream.notices] == ["one"]
+        assert [notice.message for notice in stream.sum_up().notices] == ["one"]

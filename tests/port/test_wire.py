@@ -9,7 +9,7 @@ import pytest
 
 from tests.port.capabilities import needs
 from tests.port.tenant import ENOUGH_MS, Tenant, eventually
-from tuplegate.engine.port import Bounds, StatementFailed, Target, WireSession, WireState
+from tuplegate.engine.port import Bounds, OpenedWire, StatementFailed, Target, WireState
 
 pytestmark = needs("wire")
 
@@ -34,8 +34,9 @@ def fields(error: bytes) -> dict[str, str]:
 class Client:
     """Speaks the protocol over a session of the port, as a plane passes it on."""
 
-    def __init__(self, session: WireSession) -> None:
-        self.session = session
+    def __init__(self, opened: OpenedWire) -> None:
+        self.greeting = opened.greeting
+        self.session = opened.session
         self._buffer = b""
 
     async def send(self, data: bytes, begins: int = 1) -> None:
@@ -75,13 +76,13 @@ async def connected(
     timeout_ms: int = ENOUGH_MS,
 ) -> AsyncIterator[Client]:
     bounds = Bounds(timeout_ms, None, 0)
-    async with tenant.engine.wire(target or tenant.writer, dict(settings or {}), "suite", bounds) as session:
-        yield Client(session)
+    async with tenant.engine.wire(target or tenant.writer, dict(settings or {}), "suite", bounds) as wire:
+        yield Client(wire)
 
 
 async def test_the_engine_tells_its_parameters(tenant: Tenant) -> None:
     async with connected(tenant, settings={"TimeZone": "Asia/Tokyo"}) as client:
-        rest, told = client.session.greeting, {}
+        rest, told = client.greeting, {}
         while rest:
             assert rest[:1] == b"S"
             end = 1 + struct.unpack_from(">i", rest, 1)[0]

@@ -13,7 +13,7 @@ from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.openapi import Description, Operation, write_document
 from tuplegate.admission.page import page, policy
 from tuplegate.admission.plane import Route, RouteTable
-from tuplegate.engine.port import Engine
+from tuplegate.engine.port import Reports
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.answers import Banner, Health, OpenApi
 from tuplegate.protocol.errors import ServiceError
@@ -32,12 +32,12 @@ class AboutRoutes:
     """`text` says what the plane is for; `addresses` are those of the planes, as others reach them."""
 
     def __init__(
-        self, engine: Engine, identities: IdentityCache, plane: str, text: str, addresses: Mapping[str, str]
+        self, reports: Reports, identities: IdentityCache, plane: str, text: str, addresses: Mapping[str, str]
     ) -> None:
         self._identities = identities
         self._addresses = addresses
         self._plane = plane
-        self._engine = engine
+        self._reports = reports
         self._text = text
         self._table: RouteTable = {}
 
@@ -76,7 +76,7 @@ class AboutRoutes:
         await exchange.respond_in_pieces(_encode(body))
 
     async def health(self, exchange: Exchange) -> None:
-        health = await self._engine.health()
+        health = await self._reports.health()
         warned = any(state != "ok" for state in health.warnings.values())
         body = {
             "status": "failing" if not health.ok else "degraded" if warned else "ok",

@@ -16,7 +16,7 @@ from tuplegate import __version__, background
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import Identity
 from tuplegate.admission.usage import UsageBook
-from tuplegate.engine.port import Engine
+from tuplegate.engine.port import Reports
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.server import HttpServer
@@ -58,10 +58,10 @@ class Metrics:
     """`worker` is this one's place on the board. `servers` and `cors` are by plane, and set when the planes serve.
     `parts` are what else counts."""
 
-    def __init__(self, board: Board, worker: int, engine: Engine, lanes: Lanes, usage: UsageBook) -> None:
+    def __init__(self, board: Board, worker: int, reports: Reports, lanes: Lanes, usage: UsageBook) -> None:
         self._board = board
         self._worker = worker
-        self._engine = engine
+        self._reports = reports
         self._lanes = lanes
         self._usage = usage
         self._planes: dict[str, PlaneCounts] = {}
@@ -84,7 +84,7 @@ class Metrics:
 
     async def open(self, exchange: Exchange) -> None:
         """Answer anybody who can reach the address, which is for metrics only."""
-        health = await self._engine.health()
+        health = await self._reports.health()
         sums, gauges = await self._sum_workers()
         gauges["engine_up"] = int(health.ok)
         page = write_page(sums, gauges, (__version__, health.kind, health.version))
@@ -110,7 +110,7 @@ class Metrics:
             _log.error("the metrics do not fit into their memory", databases=len(snapshot.sums.databases))
 
     def _snapshot(self) -> WorkerMetrics:
-        measured = self._engine.measure()
+        measured = self._reports.measure()
         planes = self._planes.values()
         events = {**measured.events, "worker_starts_total": 1, "worker_cpu_us": int(time.process_time() * 1e6)}
         events |= {"backups_total made": 0, "backups_total failed": 0}

@@ -11,7 +11,7 @@ from typing import Protocol
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.background import tick
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.engine.port import Engine, EngineFailure
+from tuplegate.engine.port import EngineFailure, Orders
 from tuplegate.protocol.errors import ServiceError
 
 _EVERY_S = 0.25
@@ -33,7 +33,7 @@ class Pulse:
         self,
         catalog: Catalog,
         identities: IdentityCache,
-        engine: Engine,
+        orders: Orders,
         follow: Callable[[Mapping[str, tuple[str, str] | None]], None] | None,
         holders: Sequence[TokenHolders],
     ) -> None:
@@ -42,7 +42,7 @@ class Pulse:
         self._follow = follow
         self._catalog = catalog
         self._identities = identities
-        self._engine = engine
+        self._orders = orders
         self._revision = 0
         self._tokens_at = 0.0
 
@@ -67,7 +67,7 @@ class Pulse:
             await self._revoke(now)
         if self._follow is not None:
             self._follow(beat.moves)
-        self._engine.pause(beat.paused)
+        self._orders.pause(beat.paused)
 
     async def _revoke(self, now: float) -> None:
         """End what was begun with tokens that are good for nothing any more. A token that cannot be looked up just now

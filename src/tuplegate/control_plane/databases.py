@@ -9,7 +9,7 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane import common
-from tuplegate.engine.port import Databases, NotSupported
+from tuplegate.engine.port import DatabaseSizes, NotSupported
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.control import DatabaseChange, DatabaseRecord, DatabaseRequest
@@ -23,7 +23,7 @@ class DatabaseRoutes:
 
     _catalog: Catalog
     _lifecycle: Lifecycle
-    _databases: Databases
+    _sizes: DatabaseSizes
     _identities: IdentityCache
 
     async def index(self, exchange: Exchange, identity: Identity) -> None:
@@ -65,7 +65,7 @@ class DatabaseRoutes:
         most = identity.allowance.find("organization_bytes_max")
         if not most:
             return
-        sizes = await self._databases.sizes(
+        sizes = await self._sizes.sizes(
             await self._catalog.databases.list_engine_names(identity.principal.organization)
         )
         used = sum(sizes.values())
@@ -145,8 +145,8 @@ class DatabaseRoutes:
     async def _add_engines_part(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
         """Add what only the engine knows. No database is waked for that."""
         names = await self._catalog.databases.find_engine_names([record.id for record in records])
-        sizes = await self._databases.sizes(list(names.values()))
-        awake = await self._databases.find_awake(list(names.values()))
+        sizes = await self._sizes.sizes(list(names.values()))
+        awake = await self._sizes.find_awake(list(names.values()))
         return [
             msgspec.structs.replace(
                 record,

@@ -31,9 +31,9 @@ class DumpBounds:
 
 
 class DumpRoute:
-    def __init__(self, catalog: Catalog, engine: port.Engine, bounds: DumpBounds, long_answers: LongAnswers) -> None:
+    def __init__(self, catalog: Catalog, dumps: port.Dumps, bounds: DumpBounds, long_answers: LongAnswers) -> None:
         self._catalog = catalog
-        self._engine = engine
+        self._dumps = dumps
         self._bounds = bounds
         self._long_answers = long_answers
 
@@ -53,7 +53,7 @@ class DumpRoute:
             exchange.start(200, DUMP_TYPE.encode(), headers)
             return
         organization = identity.principal.organization
-        dump = self._engine.dump(database.engine_name, self._bounds.timeout_s, organization)
+        dump = self._dumps.dump(database.engine_name, self._bounds.timeout_s, organization)
         try:
             with self._long_answers.running(exchange):
                 async with dump as blocks:

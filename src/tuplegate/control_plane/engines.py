@@ -10,7 +10,7 @@ from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.engines import EngineEntry
 from tuplegate.control_plane import common
-from tuplegate.engine.port import AllDatabases, EngineFailure, Load, MoveFailed, NotSupported
+from tuplegate.engine.port import AllDatabases, DatabaseSizes, EngineFailure, Load, MoveFailed, NotSupported
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.control import DatabaseRecord, EngineChange, EngineRecord, MoveRequest
@@ -21,9 +21,12 @@ _ASKED_S = 5.0
 
 
 class EngineRoutes:
-    def __init__(self, catalog: Catalog, databases: AllDatabases, identities: IdentityCache, mover: Mover) -> None:
+    def __init__(
+        self, catalog: Catalog, databases: AllDatabases, sizes: DatabaseSizes, identities: IdentityCache, mover: Mover
+    ) -> None:
         self._catalog = catalog
         self._databases = databases
+        self._sizes = sizes
         self._identities = identities
         self._mover = mover
 
@@ -70,7 +73,7 @@ class EngineRoutes:
             if now is None:
                 raise ServiceError("not_found", "the database was deleted at the same time")
             [name] = (await self._catalog.databases.find_engine_names([record.id])).values()
-            now = msgspec.structs.replace(now, size_bytes=(await self._databases.sizes([name])).get(name))
+            now = msgspec.structs.replace(now, size_bytes=(await self._sizes.sizes([name])).get(name))
         told = {"way": moved.way, "held_ms": moved.held_ms, "reason": moved.reason}
         common.answer(exchange, {**common.get_fields(now), **told})
 

@@ -17,7 +17,7 @@ from tuplegate.control_plane.engines import EngineRoutes
 from tuplegate.control_plane.keys import KeyRoutes
 from tuplegate.control_plane.organizations import OrganizationRoutes
 from tuplegate.control_plane.sessions import SessionBounds, SessionRoutes
-from tuplegate.engine.port import AllDatabases, Engine
+from tuplegate.engine.port import AllDatabases, DatabaseSizes, Engine
 from tuplegate.http.origins import Origin
 from tuplegate.protocol import control
 from tuplegate.settings import Settings
@@ -38,6 +38,7 @@ def build_control_routes(
     lifecycle: Lifecycle,
     mover: Mover,
     databases: AllDatabases,
+    sizes: DatabaseSizes,
     settings: Settings,
     tiers: dict[str, Tier],
     allowances: Allowances,
@@ -53,6 +54,7 @@ def build_control_routes(
         "body_bytes": settings.body_bytes_max,
         "answer_bytes": settings.answer_bytes_max,
     }
+    engines = EngineRoutes(catalog, databases, sizes, identities, mover)
     dump_bounds = DumpBounds(settings.dump_timeout_s, settings.reader_timeout_s, settings.dump_kib_s_min * 1024)
     accepted = settings.accept_weaker_walls
     unaccepted = [] if accepted else [weakness for weakness in engine.weaknesses if weakness.reaches_others]
@@ -64,13 +66,13 @@ def build_control_routes(
         **put_in_group("Sessions", _build_console_codes(ConsoleCodeRoutes(catalog, sessions, address))),
         **put_in_group(
             "Databases",
-            _build_databases(DatabaseRoutes(catalog, lifecycle, databases, identities)),
+            _build_databases(DatabaseRoutes(catalog, lifecycle, sizes, identities)),
         ),
         **put_in_group("Databases", _build_dumps(DumpRoute(catalog, engine, dump_bounds, long_answers))),
         **put_in_group("Keys", _build_keys(KeyRoutes(catalog, identities))),
         **put_in_group("The organization", _build_own_organization(organizations)),
         **put_in_group("Organizations, for operators", _build_organizations(organizations)),
-        **put_in_group("Engines, for operators", _build_engines(EngineRoutes(catalog, databases, identities, mover))),
+        **put_in_group("Engines, for operators", _build_engines(engines)),
         ("GET", "/metrics"): Route(
             "What the service counts, for Prometheus.",
             Scope.OPERATOR,

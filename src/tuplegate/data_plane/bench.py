@@ -41,8 +41,18 @@ class _Measured:
 
 
 class BenchRoutes:
-    def __init__(self, engine: port.Engine, identities: IdentityCache) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        queries: port.Queries,
+        transactions: port.Transactions,
+        sessions: port.Sessions,
+        locks: port.Locks,
+        identities: IdentityCache,
+    ) -> None:
+        self._queries = queries
+        self._transactions = transactions
+        self._sessions = sessions
+        self._locks = locks
         self._identities = identities
 
     async def run(self, exchange: Exchange, identity: Identity) -> None:
@@ -51,7 +61,7 @@ class BenchRoutes:
         seconds = whole_number(values, "seconds", _SECONDS, 1, SECONDS_MAX)
         concurrency = whole_number(values, "concurrency", _CONCURRENCY, 1, CONCURRENCY_MAX)
         target = await self._identities.find_target(identity, exchange)
-        async with self._engine.hold(f"bench/{identity.principal.organization}") as free:
+        async with self._locks.hold(f"bench/{identity.principal.organization}") as free:
             if not free:
                 raise ServiceError("already_running", "a benchmark of this organization is running already")
             try:
@@ -63,8 +73,8 @@ class BenchRoutes:
     async def _measure(
         self, target: port.Target, workload: Workload, seconds: int, concurrency: int
     ) -> dict[str, object]:
-        async with self._engine.scratch(target.database) as schema:
-            async with self._engine.session(target, _SETUP_TIMEOUT_MS) as session:
+        async with self._sessions.scratch(target.database) as schema:
+            async with self._sessions.session(target, _SETUP_TIMEOUT_MS) as session:
                 for text in SETUP:
                     await session.run(text.format(schema=schema))
                 with suppress(port.ParseFailed):
@@ -110,11 +120,11 @@ class BenchRoutes:
         """Run one operation; return how many attempts it took."""
         match kind:
             case RunKind.QUERY:
-                return (await self._engine.query(target, statements[0], _BOUNDS)).attempts
+                return (await self._queries.query(target, statements[0], _BOUNDS)).attempts
             case RunKind.TRANSACTION:
-                return (await self._engine.transaction(target, statements, _BOUNDS)).attempts
+                return (await self._transactions.transaction(target, statements, _BOUNDS)).attempts
             case RunKind.STREAM:
-                async with self._engine.stream(target, statements[0], _BOUNDS) as rows:
+                async with self._queries.stream(target, statements[0], _BOUNDS) as rows:
                     async for _ in rows.lines():
                         pass
                 return 1

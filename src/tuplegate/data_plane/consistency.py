@@ -18,7 +18,7 @@ _SERVED_BY: Final = {
 }
 
 
-def wants_snapshot(exchange: Exchange, identity: Identity, engine: port.Engine) -> bool:
+def wants_snapshot(exchange: Exchange, identity: Identity, engine: port.Answers) -> bool:
     """Return whether reads need not be serializable: the request decides, or else its key.
 
     Raises malformed_request, also for an invalid position.
@@ -54,7 +54,7 @@ def tell_server(exchange: Exchange, *, on_replica: bool) -> None:
     exchange.extra_headers += _SERVED_BY[on_replica]
 
 
-async def tell_newest(exchange: Exchange, engine: port.Engine) -> None:
+async def tell_newest(exchange: Exchange, engine: port.Answers) -> None:
     """Tell the position of the engine now, which includes everything that was done and seen."""
     if engine.tells_positions:
         tell_position(exchange, await engine.position())

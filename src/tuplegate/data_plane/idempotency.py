@@ -53,7 +53,8 @@ def read_idempotency_key(exchange: Exchange) -> str | None:
 
 
 async def run_once(
-    engine: port.Engine,
+    engine: port.Answers,
+    records: port.Records,
     exchange: Exchange,
     target: port.Target,
     key: str,
@@ -64,12 +65,12 @@ async def run_once(
     route = _name_route(exchange, target)
     request = hashlib.sha256(exchange.body).hexdigest()
     whole: bytes | None = None
-    async with engine.hold_in(target.database, port.Lock.IDEMPOTENCY, f"{route}/{key}") as free:
+    async with records.hold_in(target.database, port.Lock.IDEMPOTENCY, f"{route}/{key}") as free:
         # The holder of the key may have answered already, and be about to release it.
         if free:
-            kept = await _find_decided(engine, target.database, route, key)
+            kept = await _find_decided(records, target.database, route, key)
         else:
-            kept = await engine.find_kept(target.database, route, key)
+            kept = await records.find_kept(target.database, route, key)
         if await _replay(engine, exchange, kept, request, free=free):
             return
         if kept.bytes > _ANSWERS_BYTES_MAX[target.access]:
@@ -90,7 +91,7 @@ async def run_once(
             await run(port.Keep(route, key, request, record))
         except (port.StatementFailed, port.Superseded, port.CopyRefused, ServiceError):
             # An earlier request may be the cause: its rows, its locks, its record. Then its answer is the answer.
-            if not await _replay(engine, exchange, await _find_decided(engine, target.database, route, key), request):
+            if not await _replay(engine, exchange, await _find_decided(records, target.database, route, key), request):
                 raise
         else:
             await tell_newest(exchange, engine)
@@ -107,11 +108,15 @@ def _name_route(exchange: Exchange, target: port.Target) -> str:
 
 
 async def run_alone(
-    engine: port.Engine, target: port.Target, statement: port.Statement, bounds: port.Bounds, keep: port.Keep
+    transactions: port.Transactions,
+    target: port.Target,
+    statement: port.Statement,
+    bounds: port.Bounds,
+    keep: port.Keep,
 ) -> None:
     """Run one statement as a transaction, which records the answer together with its changes."""
     try:
-        await engine.transaction(target, [statement], bounds, promise=port.Promise(keep=keep))
+        await transactions.transaction(target, [statement], bounds, promise=port.Promise(keep=keep))
     except port.StatementFailed as failure:
         failure.statement = None
         if failure.sqlstate == "25001" and failure.context is None:
@@ -120,22 +125,22 @@ async def run_alone(
         raise
 
 
-async def _find_decided(engine: port.Engine, database: str, route: str, key: str) -> port.KeptAnswers:
+async def _find_decided(records: port.Records, database: str, route: str, key: str) -> port.KeptAnswers:
     """Return what is recorded under a key, once it is decided; as it stands where that takes too long.
 
     The transaction of a request that has failed, or whose client has left, is undecided for as long as the engine takes
     to end it.
     """
     for pause_s in _PAUSES_S:
-        kept = await engine.find_kept(database, route, key)
+        kept = await records.find_kept(database, route, key)
         if not kept.undecided:
             return kept
         await asyncio.sleep(pause_s)
-    return await engine.find_kept(database, route, key)
+    return await records.find_kept(database, route, key)
 
 
 async def _replay(
-    engine: port.Engine, exchange: Exchange, kept: port.KeptAnswers, request: str, *, free: bool = True
+    engine: port.Answers, exchange: Exchange, kept: port.KeptAnswers, request: str, *, free: bool = True
 ) -> bool:
     """Send the recorded answer, if there is one; return whether there was. Raises idempotency_in_progress where there
     may be one soon: the key is not `free`, or an earlier transaction is undecided."""

@@ -14,7 +14,9 @@ _COPIES: Final = 2
 """Of a body that was put together, the parts are in memory as well."""
 
 
-async def respond_whole(exchange: Exchange, engine: port.Engine, database: str, body: bytes, status: int = 200) -> None:
+async def respond_whole(
+    exchange: Exchange, engine: port.Answers, database: str, body: bytes, status: int = 200
+) -> None:
     """Answer with a body that was put together; wait until it was taken if it is large. Only an answer of 200 or 201
     can be."""
     if len(body) <= LARGE_ANSWER:

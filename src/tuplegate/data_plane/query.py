@@ -35,9 +35,20 @@ SHAPES: Final = {
 
 
 class QueryRoutes:
-    def __init__(self, engine: port.Engine, identities: IdentityCache, streams: StreamWriter) -> None:
-        self._engine = engine
-        self._tells_positions = engine.tells_positions
+    """`transactions` and `records` are for requests with an Idempotency-Key."""
+
+    def __init__(
+        self,
+        queries: port.Queries,
+        transactions: port.Transactions,
+        records: port.Records,
+        identities: IdentityCache,
+        streams: StreamWriter,
+    ) -> None:
+        self._queries = queries
+        self._transactions = transactions
+        self._records = records
+        self._tells_positions = queries.tells_positions
         self._identities = identities
         self._streams = streams
 
@@ -78,7 +89,7 @@ class QueryRoutes:
         snapshot = False
         headers = exchange.headers
         if identity.reads_snapshots or b"tuplegate-consistency" in headers or b"tuplegate-position" in headers:
-            snapshot = wants_snapshot(exchange, identity, self._engine)
+            snapshot = wants_snapshot(exchange, identity, self._queries)
         if format is not None:
             if key is not None:
                 raise ServiceError("malformed_request", "an Idempotency-Key cannot be used with a stream")
@@ -94,12 +105,12 @@ class QueryRoutes:
             if snapshot:
                 result = await self._read_snapshot(exchange, QueryJob(target, statement, bounds))
             else:
-                result = await self._engine.query(target, statement, bounds)
+                result = await self._queries.query(target, statement, bounds)
         except port.EngineFailure as failure:
             if snapshot and key is None:
                 tell_server(exchange, on_replica=failure.on_replica)
             if self._tells_positions and isinstance(failure, port.StatementFailed):
-                await tell_newest(exchange, self._engine)
+                await tell_newest(exchange, self._queries)
             error = to_service_error(failure, statement)
             if error.status == 200:
                 exchange.respond(200, write_failure(exchange, failure, error))
@@ -109,17 +120,17 @@ class QueryRoutes:
             if result.reached is not None:
                 tell_position(exchange, result.reached)
             elif self._tells_positions:
-                await tell_newest(exchange, self._engine)
+                await tell_newest(exchange, self._queries)
             if len(result.rows) <= LARGE_ANSWER:
                 exchange.respond(200, write_result(exchange, result))
                 return
             parts = split_result(exchange, result)
-            with self._engine.hold_answer(target.database, len(result.rows)):
+            with self._queries.hold_answer(target.database, len(result.rows)):
                 await exchange.respond_large(parts)
 
     async def _read_snapshot(self, exchange: Exchange, job: QueryJob) -> port.Result:
         """Read from a snapshot that is no older than what the client has seen."""
-        result = await self._engine.snapshots.query(job.target, job.statement, job.bounds, read_position(exchange))
+        result = await self._queries.snapshots.query(job.target, job.statement, job.bounds, read_position(exchange))
         tell_server(exchange, on_replica=result.on_replica)
         return result
 
@@ -133,9 +144,9 @@ class QueryRoutes:
             return Answer(write_result(exchange, result), lambda: write_result(exchange, result.bare()))
 
         def run(keep: port.Keep) -> Awaitable[None]:
-            return run_alone(self._engine, job.target, job.statement, job.bounds, keep)
+            return run_alone(self._transactions, job.target, job.statement, job.bounds, keep)
 
-        await run_once(self._engine, exchange, job.target, key, run, make)
+        await run_once(self._queries, self._records, exchange, job.target, key, run, make)
 
 
 def check_export(statement: port.Statement) -> WorkKind:

@@ -9,6 +9,7 @@ from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.openapi import Description, OwnProtocol, Parameter
 from tuplegate.admission.plane import Route, RouteTable, put_in_group
 from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX, BenchRoutes
+from tuplegate.data_plane.capabilities.probes import Probed
 from tuplegate.data_plane.capabilities.routes import CapabilityRoutes
 from tuplegate.data_plane.idempotency import KEY_LENGTH_MAX
 from tuplegate.data_plane.interactive.routes import OpenBounds, OpenTransactionRoutes, OpenTransactions
@@ -109,12 +110,12 @@ def list_data_routes(
     database = _list_database_routes(
         ResetRoute(identities, lifecycle),
         TableRoutes(engine, identities),
-        CapabilityRoutes(engine, identities, settings),
-        BenchRoutes(engine, identities),
-        StorageRoutes(engine, identities),
+        CapabilityRoutes(Probed(engine, engine, engine), engine, identities, settings),
+        BenchRoutes(engine, engine, engine, engine, identities),
+        StorageRoutes(engine, engine, engine, identities),
     )
     ids = TransactionIds(secret, os.urandom)
-    transactions = TransactionRoutes(engine, identities, statements_max, ids)
+    transactions = TransactionRoutes(engine, engine, identities, statements_max, ids)
     open_bounds = OpenBounds(
         statements_max,
         settings.open_idle_ms,
@@ -122,13 +123,15 @@ def list_data_routes(
         settings.open_life_ms,
         settings.open_life_ms_max,
     )
-    open_transactions = OpenTransactionRoutes(engine, identities, held, streams, open_bounds, ids, transactions)
+    open_transactions = OpenTransactionRoutes(engine, engine, identities, held, streams, open_bounds, ids, transactions)
     return {
-        **put_in_group("Queries", _list_query_routes(QueryRoutes(engine, identities, streams))),
+        **put_in_group("Queries", _list_query_routes(QueryRoutes(engine, engine, engine, identities, streams))),
         **put_in_group("Transactions", _list_transaction_routes(transactions, open_transactions)),
         **put_in_group(
             "Other protocols",
-            _list_other_routes(SqlRoutes(engine, identities, statements_max, settings.answer_bytes_max, transactions)),
+            _list_other_routes(
+                SqlRoutes(engine, engine, engine, identities, statements_max, settings.answer_bytes_max, transactions)
+            ),
         ),
         **put_in_group("The engine's own protocol", _list_wire_routes(wire)),
         **put_in_group("The database", database),

@@ -34,20 +34,24 @@ _TIMEOUT_MS = 60_000
 
 
 class StorageRoutes:
-    def __init__(self, engine: port.Engine, identities: IdentityCache) -> None:
-        self._engine = engine
+    def __init__(
+        self, sessions: port.Sessions, locks: port.Locks, reports: port.Reports, identities: IdentityCache
+    ) -> None:
+        self._sessions = sessions
+        self._locks = locks
+        self._reports = reports
         self._identities = identities
 
     async def run(self, exchange: Exchange, identity: Identity) -> None:
         values = read_query(exchange, ("bytes",))
         size = whole_number(values, "bytes", _BYTES, 1, BYTES_MAX)
         target = await self._identities.find_target(identity, exchange)
-        async with self._engine.hold(f"storage_test/{identity.principal.organization}") as free:
+        async with self._locks.hold(f"storage_test/{identity.principal.organization}") as free:
             if not free:
                 raise ServiceError("already_running", "a storage test of this organization is running already")
             try:
-                durability = await self._engine.durability(target)
-                async with StorageTrial.open(self._engine, target, size) as trial:
+                durability = await self._reports.durability(target)
+                async with StorageTrial.open(self._sessions, target, size) as trial:
                     await trial.write()
                     await trial.commit()
                     await trial.read()
@@ -82,11 +86,11 @@ class StorageTrial:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, engine: port.Engine, target: port.Target, size: int) -> AsyncIterator["StorageTrial"]:
+    async def open(cls, sessions: port.Sessions, target: port.Target, size: int) -> AsyncIterator["StorageTrial"]:
         async with (
-            engine.scratch(target.database) as schema,
-            engine.session(target, _TIMEOUT_MS) as writer,
-            engine.session(target, _TIMEOUT_MS) as reader,
+            sessions.scratch(target.database) as schema,
+            sessions.session(target, _TIMEOUT_MS) as writer,
+            sessions.session(target, _TIMEOUT_MS) as reader,
         ):
             yield cls(writer, reader, schema, size)
 

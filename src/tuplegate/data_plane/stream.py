@@ -34,8 +34,8 @@ class QueryJob:
 class StreamWriter:
     """Answers with streams. `begun` counts them, `open` those that run now, and `rows` the rows of those that ended."""
 
-    def __init__(self, engine: port.Engine, heartbeat_s: float, long_answers: LongAnswers) -> None:
-        self._engine = engine
+    def __init__(self, queries: port.Queries, heartbeat_s: float, long_answers: LongAnswers) -> None:
+        self._queries = queries
         self._heartbeat_s = heartbeat_s
         self._long_answers = long_answers
         self.begun = self.open = self.rows = 0
@@ -82,8 +82,8 @@ class StreamWriter:
                     await self._write_rows(exchange, framing, rows)
                 position = rows.reached
                 if position is not None and not rows.on_replica:
-                    position = await self._engine.position()  # one that includes what the statement has written
-            exchange.write_last(framing.event("done", _write_done(exchange, rows, position, tell())))
+                    position = await self._queries.position()  # one that includes what the statement has written
+            exchange.write_last(framing.event("done", _write_done(exchange, rows.sum_up(), position, tell())))
         except port.TransactionOver:
             raise  # its end is told by who knows it
         except port.EngineFailure as failure:
@@ -108,25 +108,26 @@ class StreamWriter:
             raise
         finally:
             if rows is not None:
-                exchange.row_count = rows.row_count
-                self.rows += rows.row_count
+                sums = rows.sum_up()
+                exchange.row_count = sums.row_count
+                self.rows += sums.row_count
                 self.open -= 1
                 if exchange.traced:
-                    note_engine_time(exchange, rows.exec_us)
+                    note_engine_time(exchange, sums.exec_us)
 
     async def _tell_failed(self, exchange: Exchange, failure: port.EngineFailure, *, snapshot: bool) -> None:
         """Add the headers of a failure that nothing was written before."""
         if snapshot:
             tell_server(exchange, on_replica=failure.on_replica)
         if isinstance(failure, port.StatementFailed):
-            await tell_newest(exchange, self._engine)
+            await tell_newest(exchange, self._queries)
 
     def _open(
         self, exchange: Exchange, job: QueryJob, *, snapshot: bool
     ) -> AbstractAsyncContextManager[port.RowStream]:
         if not snapshot:
-            return self._engine.stream(job.target, job.statement, job.bounds)
-        return self._engine.snapshots.stream(job.target, job.statement, job.bounds, read_position(exchange))
+            return self._queries.stream(job.target, job.statement, job.bounds)
+        return self._queries.snapshots.stream(job.target, job.statement, job.bounds, read_position(exchange))
 
     async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
         """Write rows as they come, and a sign of life while none come."""
@@ -160,21 +161,21 @@ def _write_error(
 ) -> None:
     """Write the last event of a stream that has failed, or was ended."""
     exchange.error_code = error.body.code
-    told = {"success": False, "rows_sent": rows.row_count if rows else 0, "error": error.body, **more}
+    told = {"success": False, "rows_sent": rows.sum_up().row_count if rows else 0, "error": error.body, **more}
     exchange.write_last(framing.event("error", _encode(told)))
 
 
-def _write_done(exchange: Exchange, rows: port.RowStream, position: bytes | None, more: dict[str, object]) -> bytes:
+def _write_done(exchange: Exchange, sums: port.StreamSums, position: bytes | None, more: dict[str, object]) -> bytes:
     total_us = (perf_counter_ns() - exchange.started_ns) // 1000
     summary: dict[str, object] = {
         "success": True,
-        "row_count": rows.row_count,
-        "affected_rows": rows.affected_rows,
-        "timings": {"total_us": total_us, "exec_us": rows.exec_us},
+        "row_count": sums.row_count,
+        "affected_rows": sums.affected_rows,
+        "timings": {"total_us": total_us, "exec_us": sums.exec_us},
     }
-    if rows.notices:
-        summary["notices"] = rows.notices
-    if rows.truncated:
+    if sums.notices:
+        summary["notices"] = sums.notices
+    if sums.truncated:
         summary["truncated"] = True
     if position is not None:
         summary["position"] = position.decode()

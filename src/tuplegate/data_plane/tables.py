@@ -9,17 +9,17 @@ from tuplegate.http.query_string import read_query
 
 
 class TableRoutes:
-    def __init__(self, engine: port.Engine, identities: IdentityCache) -> None:
-        self._engine = engine
+    def __init__(self, queries: port.Queries, identities: IdentityCache) -> None:
+        self._queries = queries
         self._identities = identities
 
     async def list(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         target = await self._identities.find_target(identity, exchange)
         try:
-            tables = await self._engine.tables(target, identity.allowance.statement)
+            tables = await self._queries.tables(target, identity.allowance.statement)
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
-        await tell_newest(exchange, self._engine)
+        await tell_newest(exchange, self._queries)
         truncated = b',"truncated":true' if tables.truncated else b""
         exchange.respond(200, b'{"success":true,"tables":%b%b}' % (tables.items, truncated))

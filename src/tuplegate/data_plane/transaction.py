@@ -59,9 +59,15 @@ class _Job:
 
 class TransactionRoutes:
     def __init__(
-        self, engine: port.Engine, identities: IdentityCache, statements_max: int, ids: TransactionIds
+        self,
+        transactions: port.Transactions,
+        records: port.Records,
+        identities: IdentityCache,
+        statements_max: int,
+        ids: TransactionIds,
     ) -> None:
-        self._engine = engine
+        self._transactions = transactions
+        self._records = records
         self._identities = identities
         self._statements_max = statements_max
         self._ids = ids
@@ -85,7 +91,7 @@ class TransactionRoutes:
         statements = await self._read_statements(request)
         bounds = bound_transaction(identity, statements).narrow(request.timeout_ms, None)
         job = _Job(target, statements, bounds, request.read_only, self._read_chosen_id(exchange, target))
-        reads = wants_snapshot(exchange, identity, self._engine)
+        reads = wants_snapshot(exchange, identity, self._transactions)
         if reads and (key is not None or not job.may_be_snapshot):
             reads = False
             tell_server(exchange, on_replica=False)
@@ -95,12 +101,13 @@ class TransactionRoutes:
                 if done.reached is not None:
                     tell_position(exchange, done.reached)
                 else:
-                    await tell_newest(exchange, self._engine)
+                    await tell_newest(exchange, self._transactions)
                 body = write_committed(exchange, self._find_id(exchange, job, done), done)
-                await respond_whole(exchange, self._engine, target.database, body)
+                await respond_whole(exchange, self._transactions, target.database, body)
             else:
                 await run_once(
-                    self._engine,
+                    self._transactions,
+                    self._records,
                     exchange,
                     job.target,
                     key,
@@ -113,12 +120,14 @@ class TransactionRoutes:
             if reads:
                 tell_server(exchange, on_replica=failure.on_replica)
             if isinstance(failure, port.StatementFailed):
-                await tell_newest(exchange, self._engine)
+                await tell_newest(exchange, self._transactions)
             self._respond_failure(exchange, job, failure)
 
     async def _read_snapshot(self, exchange: Exchange, job: _Job) -> port.TransactionResult:
         """Read from a snapshot that is no older than what the client has seen."""
-        done = await self._engine.snapshots.transaction(job.target, job.statements, job.bounds, read_position(exchange))
+        done = await self._transactions.snapshots.transaction(
+            job.target, job.statements, job.bounds, read_position(exchange)
+        )
         tell_server(exchange, on_replica=done.on_replica)
         return done
 
@@ -161,17 +170,17 @@ class TransactionRoutes:
     async def _run_as(self, id: str, job: _Job, keep: port.Keep | None) -> port.TransactionResult:
         """Run under the id that the client chose. No other request can use it, and it is in progress meanwhile."""
         database = job.target.database
-        async with self._engine.hold_in(database, port.Lock.TRANSACTION, id) as free:
-            if not free or not await self._engine.begin_id(database, id):
+        async with self._records.hold_in(database, port.Lock.TRANSACTION, id) as free:
+            if not free or not await self._records.begin_id(database, id):
                 raise _used(id)
             try:
                 return await self._begin(job, port.Promise(id, keep))
             except (port.StatementFailed, port.EngineUnavailable, port.EngineBusy, port.CopyRefused):
-                await self._engine.abort_id(database, id)
+                await self._records.abort_id(database, id)
                 raise
 
     def _begin(self, job: _Job, promise: port.Promise | None) -> Awaitable[port.TransactionResult]:
-        return self._engine.transaction(
+        return self._transactions.transaction(
             job.target, job.statements, job.bounds, read_only=job.read_only, promise=promise
         )
 
@@ -233,10 +242,10 @@ class TransactionRoutes:
     # -- outcomes -----------------------------------------------------------------------------------------------
 
     def state(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
-        return self._respond_outcome(exchange, identity, self._engine.find_id)
+        return self._respond_outcome(exchange, identity, self._records.find_id)
 
     def abort(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
-        return self._respond_outcome(exchange, identity, self._engine.abort_id)
+        return self._respond_outcome(exchange, identity, self._records.abort_id)
 
     async def _respond_outcome(
         self,
@@ -259,15 +268,17 @@ class TransactionRoutes:
             raise ServiceError(
                 "not_found", "this database has seen no transaction with that id, or does not remember it"
             )
-        await tell_newest(exchange, self._engine)
+        await tell_newest(exchange, self._transactions)
         exchange.respond(200, _encode({"success": True, "transaction_id": text, "state": outcome.value}))
 
     async def _find_own_outcome(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
         """Return the outcome of an id of the service's own, from the id itself or from the engine."""
         if id.kind is IdKind.NUMBERED:
-            return await self._engine.outcome(target, id.number, id.mark, id.history)
+            return await self._transactions.outcome(target, id.number, id.mark, id.history)
         if id.kind is IdKind.LOST:
-            return await self._engine.outcome_of_lost(target, port.Ticket(id.number, id.word, id.history), id.mark)
+            return await self._transactions.outcome_of_lost(
+                target, port.Ticket(id.number, id.word, id.history), id.mark
+            )
         return port.Outcome.COMMITTED if id.kind is IdKind.READ_ONLY else port.Outcome.ABORTED
 
 

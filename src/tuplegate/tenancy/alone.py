@@ -10,11 +10,11 @@ from tuplegate.engine import port
 _log: Final = structlog.get_logger()
 
 
-async def work_alone(engine: port.Engine, name: str, work: Callable[[], Awaitable[None]], complaint: str) -> None:
+async def work_alone(locks: port.Locks, name: str, work: Callable[[], Awaitable[None]], complaint: str) -> None:
     """Do the work unless another worker holds its name. Log an engine's failure with the complaint: the work is due
     again anyway."""
     try:
-        async with engine.hold(name) as free:
+        async with locks.hold(name) as free:
             if free:
                 await work()
     except port.CommitsRefused:

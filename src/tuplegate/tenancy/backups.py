@@ -25,7 +25,7 @@ import structlog
 
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.databases import Tenant
-from tuplegate.engine.port import AlreadyRunning, Engine, EngineBusy, EngineFailure
+from tuplegate.engine.port import AlreadyRunning, Dumps, EngineBusy, EngineFailure, Locks
 from tuplegate.metrics.sums import Counted
 
 _log = structlog.get_logger()
@@ -55,9 +55,10 @@ class BackupRules:
 class Backups:
     """Makes the backups that are due. `made` and `failed` count since this process started."""
 
-    def __init__(self, catalog: Catalog, engine: Engine, rules: BackupRules) -> None:
+    def __init__(self, catalog: Catalog, dumps: Dumps, locks: Locks, rules: BackupRules) -> None:
         self._catalog = catalog
-        self._engine = engine
+        self._dumps = dumps
+        self._locks = locks
         self._rules = rules
         self._pause_s = min(_LOOK_S, rules.every_s / 2)
         self._newest: dict[str, float] = {}
@@ -79,7 +80,7 @@ class Backups:
         """Make backups when they are due, for as long as the process lives."""
         while True:
             try:
-                async with self._engine.hold("backups") as free:
+                async with self._locks.hold("backups") as free:
                     while free:
                         await self._back_up_due()
                         await asyncio.sleep(self._pause_s)
@@ -122,7 +123,7 @@ class Backups:
         name = datetime.now(UTC).strftime(_TIME) + ".dump"
         part = directory / (name + _PART)
         size = 0
-        async with self._engine.dump(tenant.engine_name, self._rules.timeout_s) as blocks:
+        async with self._dumps.dump(tenant.engine_name, self._rules.timeout_s) as blocks:
             file = await _run_in_thread(_open, directory, part, tenant)
             try:
                 portion: list[bytes] = []

@@ -46,13 +46,13 @@ class Lifecycle:
         self,
         catalog: Catalog,
         databases: port.AllDatabases,
-        engine: port.Engine,
+        locks: port.Locks,
         engines: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> None:
         self._engines = engines
         self._catalog = catalog
         self._databases = databases
-        self._engine = engine
+        self._locks = locks
         self._tasks: set[asyncio.Task[Any]] = set()
         self._places = _Places(_AT_ONCE_MAX, _OF_ONE_MAX)
         self._places_of_moves = _Places(_MOVES_MAX, _MOVES_OF_ONE_MAX)
@@ -174,7 +174,7 @@ class Lifecycle:
         `patient`."""
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
         while True:
-            async with self._engine.hold(f"database/{id}") as free:
+            async with self._locks.hold(f"database/{id}") as free:
                 database = await self._catalog.databases.find_in_engine(id)
                 if database is None or database.state not in ("creating", "deleting"):
                     return
@@ -227,7 +227,7 @@ class Lifecycle:
         await self._catalog.databases.remove(database.id)
 
     async def _reset(self, actor: Actor, id: str) -> bool:
-        async with self._engine.hold(f"database/{id}") as free:
+        async with self._locks.hold(f"database/{id}") as free:
             database = await self._catalog.databases.find_in_engine(id) if free else None
             if database is None or database.state != "active":
                 raise port.EngineBusy("the database is being changed by somebody else")
@@ -236,7 +236,8 @@ class Lifecycle:
             try:
                 await self._databases.create(fresh)
                 async with self.pause(id):
-                    await self._databases.silence(database.engine_name)
+                    async with self._databases.reach(database.engine_name) as server:
+                        await server.silence(database.engine_name)
                     await self._databases.keep_outcomes(database.engine_name, fresh)
                     return await self._catalog.databases.replace(actor, id, fresh)
             finally:
@@ -246,7 +247,7 @@ class Lifecycle:
         """Clear up after resets and moves that were interrupted."""
         ids = {*(await self._catalog.databases.list_in_reset()).values(), *await self._catalog.moves.list_unfinished()}
         for id in ids:
-            async with self._engine.hold(f"database/{id}") as free:
+            async with self._locks.hold(f"database/{id}") as free:
                 if free:
                     await self.clear(id)
         await self._catalog.moves.forget_old()
@@ -268,16 +269,19 @@ class Lifecycle:
             if leftover.doomed:
                 await self._databases.drop(leftover.engine_name)
             else:
-                await self._databases.open(leftover.engine_name)
-                name = leftover.engine_name
-                async with self._engine.hold_in(name, port.Lock.DUMP) as is_free:
-                    await self._databases.stop_following(name, dumped=not is_free)
+                await self._open_again(leftover.engine_name)
             if leftover.source is not None:
                 await self._databases.on(leftover.engine).forget_source(leftover.source)
         except port.EngineFailure as failure:
             _log.warning("a reset or a move could not be cleared up after", database=id, reason=str(failure))
         else:
             await self._catalog.databases.forget_leftover(leftover.engine_name)
+
+    async def _open_again(self, name: str) -> None:
+        async with self._databases.reach(name) as server:
+            await server.open(name)
+        async with self._locks.hold_in(name, port.Lock.DUMP) as is_free, self._databases.reach(name) as server:
+            await server.stop_following(name, dumped=not is_free)
 
     @asynccontextmanager
     async def pause(self, id: str, engine_name: str | None = None) -> AsyncIterator[None]:

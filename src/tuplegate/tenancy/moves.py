@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import structlog
@@ -67,12 +66,10 @@ class _LastStep:
 
 
 class Mover:
-    def __init__(
-        self, catalog: Catalog, databases: port.AllDatabases, engine: port.Engine, lifecycle: Lifecycle
-    ) -> None:
+    def __init__(self, catalog: Catalog, databases: port.AllDatabases, locks: port.Locks, lifecycle: Lifecycle) -> None:
         self._catalog = catalog
         self._databases = databases
-        self._engine = engine
+        self._locks = locks
         self._lifecycle = lifecycle
 
     async def move(self, actor: Actor, organization: str, id: str, engine: str) -> Moved:
@@ -83,7 +80,7 @@ class Mover:
             raise port.MoveFailed(f"the move came to a standstill: {failure}") from failure
 
     async def _move(self, actor: Actor, id: str, engine: str) -> Moved:
-        async with self._engine.hold(f"database/{id}") as free:
+        async with self._locks.hold(f"database/{id}") as free:
             database = await self._catalog.databases.find_in_engine(id) if free else None
             if database is None or database.state != "active":
                 raise port.EngineBusy("the database is being changed by somebody else")
@@ -91,7 +88,7 @@ class Mover:
             if not await self._catalog.moves.begin(actor, database, successor, engine):
                 raise port.EngineBusy("the database is being changed by somebody else")
             try:
-                async with self._engine.hold_in(database.engine_name, port.Lock.DUMP) as is_free:
+                async with self._locks.hold_in(database.engine_name, port.Lock.DUMP) as is_free:
                     if not is_free:
                         raise port.EngineBusy("the database is being dumped; it can be moved afterwards")
                     return await self._bring(_Plan(actor, database, engine, successor))
@@ -126,7 +123,12 @@ class Mover:
 
     async def _bring_in_use(self, plan: _Plan, end: _LastStep) -> None:
         await self._catalog.moves.set_step(plan.database.engine_name, "copying")
-        async with self._databases.keep_up(plan.database.engine_name, plan.successor) as following:
+        source, name = plan.database.engine_name, plan.successor
+        async with (
+            self._databases.reach(name) as here,
+            self._databases.reach(source) as there,
+            here.follow(there, source, name) as following,
+        ):
             await self._analyze(plan)
             for _ in range(_ROUNDS_MAX):
                 if await following.catch_up() < _FEW:
@@ -134,7 +136,13 @@ class Mover:
             await self._complete(plan, end, following.finish)
 
     async def _bring_at_once(self, plan: _Plan, end: _LastStep) -> None:
-        await self._complete(plan, end, partial(self._databases.bring, plan.database.engine_name, plan.successor))
+        source, name = plan.database.engine_name, plan.successor
+
+        async def bring() -> None:
+            async with self._databases.reach(name) as here, self._databases.reach(source) as there:
+                await here.take_over(there, source, name)
+
+        await self._complete(plan, end, bring)
 
     async def _complete(self, plan: _Plan, end: _LastStep, bring: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Bring what is left while requests are held, and make the change. Whatever `bring` has to clear up with an
@@ -179,8 +187,9 @@ class Mover:
             await self._catalog.moves.set_step(database.engine_name, "finishing")
             try:
                 await asyncio.sleep(_HEARD_S)
-                await self._databases.let_end(database.engine_name, _LET_END_S)
-                await self._databases.silence(database.engine_name)
+                async with self._databases.reach(database.engine_name) as server:
+                    await server.let_end(database.engine_name, _LET_END_S)
+                    await server.silence(database.engine_name)
                 yield
             except port.EngineFailure:
                 if not end.is_tried:
@@ -189,19 +198,22 @@ class Mover:
 
     async def _open_again(self, database: EngineDatabase) -> None:
         try:
-            await self._databases.open(database.engine_name)
+            async with self._databases.reach(database.engine_name) as server:
+                await server.open(database.engine_name)
         except port.EngineFailure as failure:
             _log.warning("a database is opened again later", database=database.id, reason=str(failure))
 
     async def _analyze(self, plan: _Plan) -> None:
         try:
-            await self._databases.analyze(plan.successor)
+            async with self._databases.reach(plan.successor) as server:
+                await server.analyze(plan.successor)
         except port.EngineFailure as failure:
             _log.warning("a database that moves was not analyzed", database=plan.database.id, reason=str(failure))
 
     async def _switch(self, plan: _Plan, end: _LastStep) -> None:
         """Make the successor the database, in the catalog."""
-        await self._databases.check_silent(plan.database.engine_name)
+        async with self._databases.reach(plan.database.engine_name) as server:
+            await server.check_silent(plan.database.engine_name)
         furnishing = self._databases.furnishing_of(plan.successor)
         end.is_tried = True
         if not await self._catalog.moves.switch(plan.actor, plan.database, plan.successor, plan.engine, furnishing):

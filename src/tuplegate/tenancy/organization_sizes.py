@@ -25,13 +25,13 @@ class OrganizationSizes:
     def __init__(
         self,
         catalog: Catalog,
-        databases: port.Databases,
-        engine: port.Engine,
+        databases: port.DatabaseSizes,
+        locks: port.Locks,
         is_bounded: Callable[[str, str], bool],
     ) -> None:
         self._catalog = catalog
         self._databases = databases
-        self._engine = engine
+        self._locks = locks
         self._is_bounded = is_bounded
 
     async def watch(self) -> None:
@@ -39,7 +39,7 @@ class OrganizationSizes:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            await work_alone(self._engine, _NAME, self.measure, "the sizes of organizations were not measured")
+            await work_alone(self._locks, _NAME, self.measure, "the sizes of organizations were not measured")
             await tick(max(_EVERY_S, _SHARE * (loop.time() - began)))
 
     async def measure(self) -> None:

@@ -31,15 +31,15 @@ class RetentionRule:
 
 
 class Retention:
-    def __init__(self, records: OldRecords, engine: port.Engine, rules: Sequence[RetentionRule]) -> None:
+    def __init__(self, records: OldRecords, locks: port.Locks, rules: Sequence[RetentionRule]) -> None:
         self._records = records
-        self._engine = engine
+        self._locks = locks
         self._rules = rules
 
     async def watch(self) -> None:
         """Run for ever."""
         while True:
-            await work_alone(self._engine, _NAME, self.remove_all, "old records were not removed from the catalog")
+            await work_alone(self._locks, _NAME, self.remove_all, "old records were not removed from the catalog")
             await tick(_EVERY_S)
 
     async def remove_all(self) -> None:

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 from tuplegate.data_plane.capabilities.definitions import DEFINITIONS
 from tuplegate.data_plane.capabilities.isolation import RACES
-from tuplegate.data_plane.capabilities.probes import AnyProbe
+from tuplegate.data_plane.capabilities.probes import AnyProbe, Probed
 from tuplegate.data_plane.capabilities.queries import QUERIES
 from tuplegate.data_plane.capabilities.runner import run_probe
 from tuplegate.data_plane.capabilities.service import EXERCISES
@@ -28,8 +28,8 @@ def find_near(name: str) -> list[str]:
 class Matrix:
     """The verdicts, by version of the engine. Requests that come while the probes run wait for the same run."""
 
-    def __init__(self, engine: port.Engine) -> None:
-        self._engine = engine
+    def __init__(self, probed: Probed) -> None:
+        self._probed = probed
         self._runs: dict[str, asyncio.Task[Verdicts]] = {}
 
     async def find_verdicts(self, version: str, database: str) -> Verdicts:
@@ -48,7 +48,7 @@ class Matrix:
                     raise
 
     async def _run(self, database: str) -> Verdicts:
-        return {name: (await run_probe(self._engine, database, probe)).supported for name, probe in PROBES.items()}
+        return {name: (await run_probe(self._probed, database, probe)).supported for name, probe in PROBES.items()}
 
     def _forget_failed(self, version: str, done: "asyncio.Task[Verdicts]") -> None:
         if done.cancelled() or done.exception() is not None:

@@ -102,6 +102,15 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
+class Probed:
+    """What probes use of the engine."""
+
+    queries: port.Queries
+    transactions: port.Transactions
+    sessions: port.Sessions
+
+
+@dataclass(frozen=True, slots=True)
 class Exercise:
     """A feature of the service beyond SQL, used through the port as any request would."""
 
@@ -109,7 +118,7 @@ class Exercise:
     group: str
     title: str
     statements: list[str]
-    run: Callable[[port.Engine, str], Awaitable[list[Observation]]]
+    run: Callable[[Probed, str], Awaitable[list[Observation]]]
 
 
 AnyProbe = Probe | Race | Exercise

@@ -8,7 +8,7 @@ from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX
 from tuplegate.data_plane.capabilities.matrix import PROBES, Matrix, find_near
-from tuplegate.data_plane.capabilities.probes import Observation
+from tuplegate.data_plane.capabilities.probes import Observation, Probed
 from tuplegate.data_plane.capabilities.runner import run_probe
 from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.storage_test import BYTES_MAX
@@ -29,11 +29,12 @@ _NOT_LIMITS = frozenset({"data_port", "alias_port", "control_port", "engine_shar
 
 
 class CapabilityRoutes:
-    def __init__(self, engine: port.Engine, identities: IdentityCache, settings: Settings) -> None:
-        self._engine = engine
+    def __init__(self, probed: Probed, reports: port.Reports, identities: IdentityCache, settings: Settings) -> None:
+        self._probed = probed
+        self._reports = reports
         self._identities = identities
         self._settings = settings
-        self._matrix = Matrix(engine)
+        self._matrix = Matrix(probed)
         self._turns = asyncio.Semaphore(_RUNNING_MAX)
         self._asking = 0
 
@@ -41,7 +42,7 @@ class CapabilityRoutes:
         read_query(exchange)
         target = await self._identities.find_target(identity, exchange)
         try:
-            health = await self._engine.health()
+            health = await self._reports.health()
             verdicts = await self._matrix.find_verdicts(health.version, target.database)
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
@@ -52,8 +53,8 @@ class CapabilityRoutes:
         body = {
             "success": True,
             "engine": {"kind": health.kind, "version": health.version},
-            "limits": _list_limits(self._settings, self._engine),
-            "weaknesses": self._engine.weaknesses,
+            "limits": _list_limits(self._settings, self._reports),
+            "weaknesses": self._reports.weaknesses,
             "probes": probes,
         }
         exchange.respond(200, _encode(body))
@@ -72,7 +73,7 @@ class CapabilityRoutes:
         self._asking += 1
         try:
             async with self._turns:
-                report = await run_probe(self._engine, target.database, probe)
+                report = await run_probe(self._probed, target.database, probe)
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
         finally:
@@ -96,7 +97,7 @@ def _show(one: Observation) -> dict[str, object]:
     return {"sql": one.sql, "rows": one.rows, "error": error, **about, "exec_us": one.microseconds}
 
 
-def _list_limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
+def _list_limits(settings: Settings, reports: port.Reports) -> dict[str, object]:
     """Return the limits in force: every whole number among the settings, by its name, which includes its unit."""
     numbers = {
         setting.name: getattr(settings, setting.name)
@@ -112,5 +113,5 @@ def _list_limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
         "bench_seconds_max": SECONDS_MAX,
         "bench_concurrency_max": CONCURRENCY_MAX,
         "storage_test_bytes_max": BYTES_MAX,
-        "serializable": engine.serializable_headroom(),
+        "serializable": reports.serializable_headroom(),
     }

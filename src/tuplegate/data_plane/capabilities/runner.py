@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from time import perf_counter_ns
 
-from tuplegate.data_plane.capabilities.probes import AnyProbe, Exercise, Observation, Probe, Race, Step
+from tuplegate.data_plane.capabilities.probes import AnyProbe, Exercise, Observation, Probe, Probed, Race, Step
 from tuplegate.engine import port
 
 _TIMEOUT_MS = 20_000
@@ -38,7 +38,7 @@ class Report:
     microseconds: int
 
 
-async def run_probe(engine: port.Engine, database: str, probe: AnyProbe) -> Report:
+async def run_probe(probed: Probed, database: str, probe: AnyProbe) -> Report:
     """Run the probe and return its report. Raises the port's failures if the engine could not be asked."""
     started = perf_counter_ns()
     attempt = 1
@@ -46,15 +46,15 @@ async def run_probe(engine: port.Engine, database: str, probe: AnyProbe) -> Repo
         try:
             match probe:
                 case Probe(rolled_back=True):
-                    observations = await _run_rolled_back(engine, database, probe)
+                    observations = await _run_rolled_back(probed.sessions, database, probe)
                     if _may_need_commits(probe, observations):
-                        observations = await _run_committed(engine, database, probe)
+                        observations = await _run_committed(probed.sessions, database, probe)
                 case Probe():
-                    observations = await _run_committed(engine, database, probe)
+                    observations = await _run_committed(probed.sessions, database, probe)
                 case Race():
-                    return await _race(engine, database, probe, started)
+                    return await _race(probed.sessions, database, probe, started)
                 case Exercise():
-                    observations = await probe.run(engine, database)
+                    observations = await probe.run(probed, database)
             return Report(all(one.expected for one in observations), observations, _since(started))
         except port.Conflict:
             # A conflict with something else tells nothing about what was asked.
@@ -70,9 +70,9 @@ def _may_need_commits(probe: Probe, observations: list[Observation]) -> bool:
     return refused is not None and probe.extension is None and refused.sqlstate not in _UNKNOWN_WORDS
 
 
-async def _run_rolled_back(engine: port.Engine, database: str, probe: Probe) -> list[Observation]:
+async def _run_rolled_back(sessions: port.Sessions, database: str, probe: Probe) -> list[Observation]:
     schema = f"tuplegate_scratch_{secrets.token_hex(8)}"
-    async with engine.session(port.Target(database, port.Access.WRITE), _TIMEOUT_MS) as session:
+    async with sessions.session(port.Target(database, port.Access.WRITE), _TIMEOUT_MS) as session:
         await session.run("BEGIN")
         await session.run(f"CREATE SCHEMA {schema}")
         observations = await _prepare(session, schema, probe)
@@ -82,10 +82,10 @@ async def _run_rolled_back(engine: port.Engine, database: str, probe: Probe) -> 
     return observations
 
 
-async def _run_committed(engine: port.Engine, database: str, probe: Probe) -> list[Observation]:
+async def _run_committed(sessions: port.Sessions, database: str, probe: Probe) -> list[Observation]:
     async with (
-        engine.scratch(database) as schema,
-        engine.session(port.Target(database, port.Access.WRITE), _TIMEOUT_MS) as session,
+        sessions.scratch(database) as schema,
+        sessions.session(port.Target(database, port.Access.WRITE), _TIMEOUT_MS) as session,
     ):
         await session.run(f"SET search_path = {schema}")
         return await _run_steps(session, list(probe.steps), in_transaction=False)
@@ -146,14 +146,14 @@ def _since(started: int) -> int:
 # -- races ----------------------------------------------------------------------------------------------------------
 
 
-async def _race(engine: port.Engine, database: str, race: Race, started: int) -> Report:
+async def _race(sessions: port.Sessions, database: str, race: Race, started: int) -> Report:
     """Run the race. The level holds if the forbidden history did not happen, and for no other reason than the level."""
     target = port.Target(database, port.Access.WRITE)
     async with AsyncExitStack() as stack:
-        schema = await stack.enter_async_context(engine.scratch(database))
+        schema = await stack.enter_async_context(sessions.scratch(database))
         actors: dict[str, _Actor] = {}
         for name in dict.fromkeys(move.actor for move in race.history):
-            session = await stack.enter_async_context(engine.session(target, _TIMEOUT_MS))
+            session = await stack.enter_async_context(sessions.session(target, _TIMEOUT_MS))
             await session.run(f"SET search_path = {schema}")
             actors[name] = _Actor(name, session)
         observations = await _run_steps(

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 
 import msgspec
 
-from tuplegate.data_plane.capabilities.probes import Exercise, Observation, Rows
+from tuplegate.data_plane.capabilities.probes import Exercise, Observation, Probed, Rows
 from tuplegate.engine import port
 
 _BYTES_MAX = 2**20
@@ -58,25 +58,25 @@ def _statements(texts: list[str]) -> list[port.Statement]:
     return [_statement(text.format(schema=schema)) for text in texts]
 
 
-async def _transaction(engine: port.Engine, database: str, statements: list[port.Statement]) -> port.TransactionResult:
-    return await engine.transaction(_target(database), statements, _bounds())
+async def _transaction(probed: Probed, database: str, statements: list[port.Statement]) -> port.TransactionResult:
+    return await probed.transactions.transaction(_target(database), statements, _bounds())
 
 
-async def two_phase(engine: port.Engine, database: str) -> list[Observation]:
+async def two_phase(probed: Probed, database: str) -> list[Observation]:
     statements = _statements(_TWO_PHASE)
     watch = _Watch("; ".join(statement.sql for statement in statements))
     try:
-        done = await _transaction(engine, database, statements)
+        done = await _transaction(probed, database, statements)
     except port.StatementFailed as failure:
         return [watch.saw(False, failure=failure)]
     return [watch.saw(done.commit is port.Commit.TWO_PHASE, ((done.commit.value,),))]
 
 
-async def atomic(engine: port.Engine, database: str) -> list[Observation]:
+async def atomic(probed: Probed, database: str) -> list[Observation]:
     statements = _statements(_ATOMIC)
     watch = _Watch("; ".join(statement.sql for statement in statements))
     try:
-        await _transaction(engine, database, statements)
+        await _transaction(probed, database, statements)
     except port.StatementFailed as failure:
         refused = watch.saw(failure.sqlstate == "22012", failure=failure)
     else:
@@ -84,27 +84,28 @@ async def atomic(engine: port.Engine, database: str) -> list[Observation]:
     name = statements[0].sql.split()[-1]
     sql = f"select count(*) from pg_catalog.pg_namespace where nspname = '{name}'"
     watch = _Watch(sql)
-    left = await engine.query(_target(database), _statement(sql), _bounds())
+    left = await probed.queries.query(_target(database), _statement(sql), _bounds())
     return [refused, watch.saw(left.rows == b"[[0]]", _rows(left))]
 
 
-async def streaming(engine: port.Engine, database: str) -> list[Observation]:
+async def streaming(probed: Probed, database: str) -> list[Observation]:
     """Rows must come in more than one piece: then the first has left before the last is there."""
     watch = _Watch(_STREAM)
     blocks = 0
     try:
-        async with engine.stream(_target(database), _statement(_STREAM), _bounds()) as rows:
+        async with probed.queries.stream(_target(database), _statement(_STREAM), _bounds()) as rows:
             async for _ in rows.lines():
                 blocks += 1
     except port.StatementFailed as failure:
         return [watch.saw(False, failure=failure)]
-    return [watch.saw(blocks > 1 and rows.row_count == _STREAMED, ((f"{rows.row_count} rows in {blocks} pieces",),))]
+    count = rows.sum_up().row_count
+    return [watch.saw(blocks > 1 and count == _STREAMED, ((f"{count} rows in {blocks} pieces",),))]
 
 
-async def cancellation(engine: port.Engine, database: str) -> list[Observation]:
+async def cancellation(probed: Probed, database: str) -> list[Observation]:
     watch = _Watch(_SLEEP)
     try:
-        await engine.query(_target(database), _statement(_SLEEP), _bounds(_SOON_MS))
+        await probed.queries.query(_target(database), _statement(_SLEEP), _bounds(_SOON_MS))
     except port.TimedOut as failure:
         return [watch.saw(True, failure=failure)]
     except port.StatementFailed as failure:
@@ -112,20 +113,20 @@ async def cancellation(engine: port.Engine, database: str) -> list[Observation]:
     return [watch.saw(False)]
 
 
-async def parameters(engine: port.Engine, database: str) -> list[Observation]:
+async def parameters(probed: Probed, database: str) -> list[Observation]:
     watch = _Watch(_PARAMETERS)
     params = [msgspec.Raw(text) for text in (b"2", b"3", b'"x"', b"[1,2]")]
     try:
-        result = await engine.query(_target(database), _statement(_PARAMETERS, params), _bounds())
+        result = await probed.queries.query(_target(database), _statement(_PARAMETERS, params), _bounds())
     except port.StatementFailed as failure:
         return [watch.saw(False, failure=failure)]
     return [watch.saw(result.rows == b'[[5,"x",[1,2]]]', _rows(result))]
 
 
-async def read_access(engine: port.Engine, database: str) -> list[Observation]:
+async def read_access(probed: Probed, database: str) -> list[Observation]:
     watch = _Watch(_READ)
     try:
-        await engine.query(_target(database, port.Access.READ), _statement(_READ), _bounds())
+        await probed.queries.query(_target(database, port.Access.READ), _statement(_READ), _bounds())
     except port.StatementFailed as failure:
         return [watch.saw(failure.sqlstate in ("25006", "42501"), failure=failure)]
     return [watch.saw(False)]

@@ -28,13 +28,15 @@ class Finder:
 
     def __init__(
         self,
-        engine: port.Engine,
+        answers: port.Answers,
+        records: port.Records,
         identities: IdentityCache,
         holdings: Holdings,
         handover: Handover,
         ids: TransactionIds,
     ) -> None:
-        self._engine = engine
+        self._answers = answers
+        self._records = records
         self._identities = identities
         self._holdings = holdings
         self._handover = handover
@@ -125,7 +127,7 @@ class Finder:
                 about["reason"] = port.EndReason.LOST.value
         else:
             about = describe_ended(ended.outcome)
-        await tell_newest(exchange, self._engine)
+        await tell_newest(exchange, self._answers)
         exchange.respond(200, _encode({"success": True, "transaction_id": id, **about}))
         return True
 
@@ -162,7 +164,7 @@ class Finder:
     async def _settle(self, target: port.Target, id: str) -> port.Outcome:
         """Return the outcome of one that nobody holds: what is not committed never will be."""
         try:
-            return await self._engine.abort_id(target.database, id, even_if_full=True)
+            return await self._records.abort_id(target.database, id, even_if_full=True)
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
 
@@ -199,7 +201,10 @@ def describe(held: Held) -> dict[str, str]:
     over = held.transaction.over
     if over is not None:
         return describe_ended(over)
-    return {"state": "failed" if held.transaction.is_failed else "open", "expires_at": held.expires_at}
+    return {
+        "state": "failed" if held.transaction.state is port.OpenState.FAILED else "open",
+        "expires_at": held.expires_at,
+    }
 
 
 def describe_ended(outcome: port.EndReason | port.Outcome) -> dict[str, str]:

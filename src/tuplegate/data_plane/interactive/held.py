@@ -94,7 +94,7 @@ class Held:
 
     def begin_request(self, sequence: int | None) -> Answer | None:
         """Begin a request, unless it is the last one once more: then return what that was answered."""
-        if self.is_busy or self.transaction.is_busy:
+        if self.is_busy or self.transaction.state is port.OpenState.BUSY:
             raise ServiceError("transaction_in_use", f"another request of {self.id} is still running")
         repeated = find_repeated(sequence, self.sequence, self.answer)
         if repeated is None:
@@ -135,6 +135,11 @@ class Held:
 
     def _look_again_at(self, when: float) -> None:
         self._timer = self._loop.call_at(when, self._look_at_clock)
+
+    async def roll_back(self) -> None:
+        """Roll it back, and wait until that is done: its locks are free then."""
+        self.transaction.abort(port.EndReason.ROLLBACK)
+        await self.wait_until_over()
 
     async def wait_until_over(self) -> None:
         """Wait until it is over in the engine, and known to have ended."""

@@ -79,7 +79,8 @@ class OpenTransactionRoutes:
 
     def __init__(
         self,
-        engine: port.Engine,
+        opener: port.TransactionOpener,
+        records: port.Records,
         identities: IdentityCache,
         held: OpenTransactions,
         streams: StreamWriter,
@@ -87,14 +88,14 @@ class OpenTransactionRoutes:
         ids: TransactionIds,
         others: TransactionRoutes,
     ) -> None:
-        self._engine = engine
+        self._opener = opener
         self._identities = identities
         self._holdings = held.holdings
         self._streams = streams
         self._bounds = bounds
         self._ids = ids
         self._own = held.handover.own
-        self._finder = Finder(engine, identities, held.holdings, held.handover, ids)
+        self._finder = Finder(opener, records, identities, held.holdings, held.handover, ids)
         self._others = others
 
     async def _read_long(
@@ -141,7 +142,7 @@ class OpenTransactionRoutes:
         give_back = self._holdings.seats.take(identity.principal.organization)
         try:
             wait_ms = min(identity.allowance.statement.timeout_ms, life_ms)
-            transaction = await self._engine.begin(target, id, wait_ms, read_only=request.read_only)
+            transaction = await self._opener.begin(target, id, wait_ms, read_only=request.read_only)
         except port.EngineFailure as failure:
             give_back()
             raise to_service_error(failure) from failure
@@ -161,10 +162,10 @@ class OpenTransactionRoutes:
     ) -> Answer:
         """Run the first statement. Where it fails there is nothing to go on with, so the transaction ends."""
         try:
-            result = await _query(held, first, lists, bounds)
+            result = await held.transaction.query(first, bounds, lists)
         except port.EngineFailure as failure:
             if held.transaction.over is None:
-                await held.transaction.roll_back()
+                await held.roll_back()
             error = to_service_error(failure, first)
             exchange.error_code = error.body.code
             more = b',"transaction_id":"%b","state":"aborted"' % held.id.encode()
@@ -172,7 +173,7 @@ class OpenTransactionRoutes:
                 return Answer(200, write_failure(exchange, failure, error, more))
             about = {"transaction_id": held.id, "state": "aborted"}
             return Answer(error.status, error_body(error.body, exchange.request_id, about))
-        await tell_newest(exchange, self._engine)
+        await tell_newest(exchange, self._opener)
         body = b'{"success":true,"transaction_id":"%b",%b,"result":%b}' % (
             held.id.encode(),
             _encode(describe(held))[1:-1],
@@ -231,7 +232,7 @@ class OpenTransactionRoutes:
         self, exchange: Exchange, held: Held, statement: port.Statement, lists: ParamsList | None, bounds: port.Bounds
     ) -> Answer:
         try:
-            result = await _query(held, statement, lists, bounds)
+            result = await held.transaction.query(statement, bounds, lists)
         except port.TransactionOver:
             return _answer_over(exchange, held)
         except port.EngineFailure as failure:
@@ -241,7 +242,7 @@ class OpenTransactionRoutes:
             if error.status == 200:
                 return Answer(200, write_failure(exchange, failure, error, b',"transaction":' + _encode(about)))
             return Answer(error.status, error_body(error.body, exchange.request_id, {"transaction": about}))
-        await tell_newest(exchange, self._engine)
+        await tell_newest(exchange, self._opener)
         return Answer(200, write_result(exchange, result, b',"transaction":' + _encode(describe(held))))
 
     async def _stream(
@@ -281,7 +282,7 @@ class OpenTransactionRoutes:
             raise
 
     async def _respond(self, exchange: Exchange, held: Held, answer: Answer) -> None:
-        await respond_whole(exchange, self._engine, held.begun_by.engine_name, answer.body, answer.status)
+        await respond_whole(exchange, self._opener, held.begun_by.engine_name, answer.body, answer.status)
 
     async def _finish_with(self, held: Held, work: Coroutine[Any, Any, Answer]) -> Answer:
         answer: Answer | None = None
@@ -341,7 +342,7 @@ class OpenTransactionRoutes:
                 about |= {"results": [], "affected_rows": 0, "attempts": 1}
             return Answer(error.status, error_body(error.body, exchange.request_id, about))
         exchange.row_count = sum(result.row_count for result in done.results)
-        await tell_newest(exchange, self._engine)
+        await tell_newest(exchange, self._opener)
         return Answer(200, write_committed(exchange, held.id.encode(), done))
 
     def roll_back(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
@@ -367,10 +368,7 @@ class OpenTransactionRoutes:
 
 
 async def _run_rollback(held: Held) -> Answer:
-    try:
-        await held.transaction.roll_back()
-    except port.TransactionOver:
-        pass
+    await held.roll_back()
     return Answer(200, _encode({"success": True, "transaction_id": held.id, "state": "aborted"}))
 
 
@@ -398,14 +396,6 @@ def _check_lists(statement: port.Statement, lists: ParamsList | None, most: int)
         raise ServiceError("malformed_request", "a statement has `params` or `params_list`, not both")
     if lists is not None and not 1 <= len(lists) <= most:
         raise wrong_number_of_lists(most, str(len(lists)))
-
-
-def _query(
-    held: Held, statement: port.Statement, lists: ParamsList | None, bounds: port.Bounds
-) -> Awaitable[port.Result]:
-    if lists is None:
-        return held.transaction.query(statement, bounds)
-    return held.transaction.query_each(statement, lists, bounds)
 
 
 def _ignore(_cancelled: bool) -> None:

@@ -39,22 +39,26 @@ _SEVERAL: Final = "Send several statements as the list `queries`, or with the dr
 
 
 class SqlRoutes:
-    """`transactions` gives the ids by which an outcome that was lost can be asked for."""
+    """`others` gives the ids by which an outcome that was lost can be asked for."""
 
     def __init__(
         self,
-        engine: port.Engine,
+        queries: port.Queries,
+        transactions: port.Transactions,
+        records: port.Records,
         identities: IdentityCache,
         statements_max: int,
         answer_bytes_max: int,
-        transactions: TransactionRoutes,
+        others: TransactionRoutes,
     ) -> None:
-        self._engine = engine
-        self._tells_positions = engine.tells_positions
+        self._queries = queries
+        self._transactions = transactions
+        self._records = records
+        self._tells_positions = queries.tells_positions
         self._identities = identities
         self._statements_max = statements_max
         self._answer_bytes_max = answer_bytes_max
-        self._transactions = transactions
+        self._others = others
 
     def run(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         if exchange.query:
@@ -76,7 +80,7 @@ class SqlRoutes:
         snapshot = False
         if identity.reads_snapshots or not options.is_plain:
             key = read_idempotency_key(exchange)
-            snapshot = wants_snapshot(exchange, identity, self._engine)
+            snapshot = wants_snapshot(exchange, identity, self._queries)
             if snapshot and key is not None:
                 snapshot = False
                 tell_server(exchange, on_replica=False)
@@ -95,10 +99,10 @@ class SqlRoutes:
                 return
             if snapshot:
                 position = read_position(exchange)
-                result = await self._engine.snapshots.query(target, statement, bounds, position)
+                result = await self._queries.snapshots.query(target, statement, bounds, position)
                 tell_server(exchange, on_replica=result.on_replica)
             else:
-                result = await self._engine.query(target, statement, bounds)
+                result = await self._queries.query(target, statement, bounds)
         except port.EngineFailure as failure:
             if snapshot:
                 tell_server(exchange, on_replica=failure.on_replica)
@@ -106,11 +110,11 @@ class SqlRoutes:
         if result.reached is not None:
             tell_position(exchange, result.reached)
         elif self._tells_positions:
-            await tell_newest(exchange, self._engine)
+            await tell_newest(exchange, self._queries)
         if exchange.traced:
             note_engine_time(exchange, result.exec_us)
         exchange.row_count = result.row_count
-        await respond_whole(exchange, self._engine, target.database, self._write_result(result, statement))
+        await respond_whole(exchange, self._queries, target.database, self._write_result(result, statement))
 
     async def _answer_batch(
         self,
@@ -137,10 +141,10 @@ class SqlRoutes:
                 return
             elif snapshot:
                 position = read_position(exchange)
-                done = await self._engine.snapshots.transaction(target, statements, bounds, position)
+                done = await self._queries.snapshots.transaction(target, statements, bounds, position)
                 tell_server(exchange, on_replica=done.on_replica)
             else:
-                done = await self._engine.transaction(target, statements, bounds, read_only=read_only)
+                done = await self._transactions.transaction(target, statements, bounds, read_only=read_only)
         except port.EngineFailure as failure:
             if snapshot:
                 tell_server(exchange, on_replica=failure.on_replica)
@@ -148,9 +152,9 @@ class SqlRoutes:
         if done.reached is not None:
             tell_position(exchange, done.reached)
         else:
-            await tell_newest(exchange, self._engine)
+            await tell_newest(exchange, self._queries)
         exchange.extra_headers += options.echo(on_replica=done.on_replica)
-        await respond_whole(exchange, self._engine, target.database, self._write_batch(exchange, done, statements))
+        await respond_whole(exchange, self._queries, target.database, self._write_batch(exchange, done, statements))
 
     async def _run_once(
         self,
@@ -178,11 +182,11 @@ class SqlRoutes:
 
         def run(keep: port.Keep) -> Awaitable[object]:
             if not is_batch:
-                return run_alone(self._engine, target, statements[0], bounds, keep)
+                return run_alone(self._transactions, target, statements[0], bounds, keep)
             promise = port.Promise(keep=keep)
-            return self._engine.transaction(target, statements, bounds, read_only=read_only, promise=promise)
+            return self._transactions.transaction(target, statements, bounds, read_only=read_only, promise=promise)
 
-        await run_once(self._engine, exchange, target, key, run, make)
+        await run_once(self._queries, self._records, exchange, target, key, run, make)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -264,14 +268,14 @@ class SqlRoutes:
         index = 0
         if isinstance(failure, port.StatementFailed):
             if self._tells_positions:
-                await tell_newest(exchange, self._engine)
+                await tell_newest(exchange, self._queries)
             index = failure.statement or 0
             failure.statement = failure.statement if is_batch else None
         error = to_service_error(failure, statements[index])
         if isinstance(failure, port.MultipleStatements):
             return error.with_hint(_SEVERAL)
         if isinstance(failure, port.OutcomeUnknown) and is_batch:
-            id = self._transactions.find_lost_id(failure, target)
+            id = self._others.find_lost_id(failure, target)
             return error if id is None else error.with_hint(f"Ask GET /v1/transaction/{id}")
         return error
 

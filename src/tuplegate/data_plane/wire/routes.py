@@ -40,7 +40,7 @@ class WireRoutes:
 
     def __init__(
         self,
-        engine: port.Engine,
+        wires: port.Wires,
         identities: IdentityCache,
         sessions: WireSessions,
         handover: Handover,
@@ -48,7 +48,7 @@ class WireRoutes:
         message_bytes_max: int,
         pages: PageOrigins,
     ) -> None:
-        self._engine = engine
+        self._wires = wires
         self._identities = identities
         self._sessions = sessions
         self._handover = handover
@@ -98,14 +98,14 @@ class WireRoutes:
             bounds = bounds.narrow(wishes.timeout_ms, None)
             give_back = self._sessions.take_seat(identity.principal.organization)
             try:
-                opening = self._engine.wire(target, wishes.settings, wishes.application, bounds)
-                async with opening as link:
+                opening = self._wires.wire(target, wishes.settings, wishes.application, bounds)
+                async with opening as opened:
                     limit.reschedule(None)
                     counts, bytes_max = self._sessions.counts, self._bytes_max
                     connection = WireConnection(
-                        websocket, link, bounds, identity, target, usage, token, counts, bytes_max
+                        websocket, opened, bounds, identity, target, usage, token, counts, bytes_max
                     )
-                    await self._run(request_id, websocket, connection, link, first, reader.take_rest())
+                    await self._run(request_id, websocket, connection, opened.greeting, first, reader.take_rest())
             finally:
                 give_back()
 
@@ -130,7 +130,7 @@ class WireRoutes:
         request_id: str,
         websocket: WebSocketConnection,
         connection: WireConnection,
-        link: port.WireSession,
+        greeting: bytes,
         startup: Startup,
         first: bytes,
     ) -> None:
@@ -143,7 +143,7 @@ class WireRoutes:
             websocket.on_stop()
         try:
             await self._note(actor, "wire.open", connection.target)
-            await websocket.send(write_greeting(link.greeting, write_key_data(number, secret)))
+            await websocket.send(write_greeting(greeting, write_key_data(number, secret)))
             await connection.run(first)
         finally:
             self._sessions.remove(number)

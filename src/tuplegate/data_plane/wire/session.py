@@ -93,7 +93,7 @@ class WireConnection:
     def __init__(
         self,
         websocket: WebSocketConnection,
-        link: port.WireSession,
+        opened: port.OpenedWire,
         bounds: port.Bounds,
         identity: Identity,
         target: port.Target,
@@ -103,9 +103,10 @@ class WireConnection:
         bytes_max: int,
     ) -> None:
         self._websocket = websocket
-        self._link = link
+        self._link = opened.session
+        self._blocks_pipelines = opened.blocks_pipelines
         self._bounds = {**identity.allowance.bounds, WorkKind.STATEMENT: bounds}
-        self._admission = WireAdmission(link, identity, usage, counts)
+        self._admission = WireAdmission(opened.session, identity, usage, counts)
         self.target = target
         self.token = token
         self._usage = usage
@@ -475,7 +476,7 @@ class WireConnection:
                 await self._write_judged()
                 await self._leave_serializable()
                 return message
-        elif self._parts.is_exact and judged.is_code and self._link.blocks_pipelines:
+        elif self._parts.is_exact and judged.is_code and self._blocks_pipelines:
             # Up to the next Sync what follows another statement runs in a transaction block.
             self._flow.sent(EXECUTE)
             return self._run_inside() + message

@@ -239,7 +239,7 @@ class CockroachEngine:
 
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
-    ) -> AbstractAsyncContextManager[port.WireSession]:
+    ) -> AbstractAsyncContextManager[port.OpenedWire]:
         raise port.NotSupported(
             "this engine cannot be spoken to in its own protocol through the service: use POST /v1/query and POST"
             " /v1/transaction, or the drivers that do"

@@ -30,8 +30,12 @@ class Databases(Protocol):
     async def drop_left_roles(self) -> None:
         """Remove the roles of dropped databases that could not be removed with them."""
 
+
+class DatabaseSizes(Protocol):
+    """Measures databases, of which none is waked for that."""
+
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the bytes on disk of those databases that can be measured. No database is waked for that."""
+        """Return the bytes on disk of those databases that can be measured."""
 
     async def find_awake(self, names: Sequence[str]) -> set[str]:
         """Return the databases whose server takes connections now. The others wake with the next request."""
@@ -79,8 +83,8 @@ class ServerDatabases(DoorKeeping, Protocol):
         """
 
 
-class EngineDatabases(Databases, Protocol):
-    """The databases of one engine, which may have a server for each."""
+class OneEngine(DatabaseSizes, Protocol):
+    """The databases of one engine, which may have a server for each, as they are."""
 
     def reach(self, name: str) -> AbstractAsyncContextManager[ServerDatabases]:
         """Give the server of a database, which is awake until the block is left."""
@@ -91,17 +95,18 @@ class EngineDatabases(Databases, Protocol):
     async def load(self) -> Load: ...
 
 
-class AllDatabases(Databases, DoorKeeping, Protocol):
+class EngineDatabases(Databases, OneEngine, Protocol):
+    """Everything that is done with the databases of one engine."""
+
+
+class AllDatabases(Databases, Protocol):
     """The databases of all engines. The engine that a name is on does each step."""
 
-    def on(self, engine: str) -> EngineDatabases:
+    def on(self, engine: str) -> OneEngine:
         """Return the databases of one engine. Raises EngineUnavailable where the service knows none of that name."""
 
-    def keep_up(self, source: str, name: str) -> AbstractAsyncContextManager["Following"]:
-        """Follow a source that is in use: see `follow`."""
-
-    async def bring(self, source: str, name: str) -> None:
-        """Bring everything in `source`, which is silent, into `name` on another engine: see `take_over`."""
+    def reach(self, name: str) -> AbstractAsyncContextManager[ServerDatabases]:
+        """Give the server of a database, which is awake until the block is left."""
 
 
 class Following(Protocol):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Protocol
 
 import msgspec
@@ -28,6 +28,15 @@ class EndReason(StrEnum):
     """Its connection is gone, or the worker that held it."""
 
 
+class OpenState(Enum):
+    """The state of an open transaction in the engine."""
+
+    WAITING = "waits for its client"
+    FAILED = "waits, and a statement has failed"
+    BUSY = "a statement has not ended yet; its client may have left"
+    OVER = "over"
+
+
 class OpenTransaction(Protocol):
     """A transaction that stays open between the requests of a client. Its methods are called one at a time.
 
@@ -39,22 +48,16 @@ class OpenTransaction(Protocol):
     """Called once, when it is over."""
 
     @property
-    def is_failed(self) -> bool: ...
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether a statement has not ended yet, also one whose client has left."""
+    def state(self) -> OpenState: ...
 
     @property
     def over(self) -> EndReason | Outcome | None:
         """Return what became of it, once it is over: COMMITTED, IN_PROGRESS where that is unknown, or the reason for
         the rollback."""
 
-    async def query(self, statement: Statement, bounds: Bounds) -> Result: ...
-
-    async def query_each(self, statement: Statement, lists: list[list[msgspec.Raw]], bounds: Bounds) -> Result:
-        """Run a statement once with each list of parameters. The result has the rows of all, one after the other, and
-        the sum of the affected rows. A failure tells at which list it happened."""
+    async def query(self, statement: Statement, bounds: Bounds, lists: list[list[msgspec.Raw]] | None = None) -> Result:
+        """Run a statement: where there are lists of parameters, once with each. The result then has the rows of all,
+        one after the other, and the sum of the affected rows. A failure tells at which list it happened."""
 
     def stream(self, statement: Statement, bounds: Bounds) -> AbstractAsyncContextManager[RowStream]:
         """Run a statement and give its rows as they come. Leaving the block early cancels the statement."""
@@ -65,10 +68,9 @@ class OpenTransaction(Protocol):
         Whoever asks for it sees it through: what is decided must be carried out, so it may not be cancelled.
         """
 
-    async def roll_back(self) -> None: ...
-
     def cancel(self) -> None:
         """Cancel the statement that runs, if one does."""
 
     def abort(self, reason: EndReason) -> None:
-        """Roll it back, whatever it does just now, unless it is being committed."""
+        """Roll it back, whatever it does just now, unless it is being committed. Its locks are free once it calls
+        `on_over`."""

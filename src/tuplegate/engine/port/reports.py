@@ -1,9 +1,11 @@
 """Reports of an engine about itself: its health, weaknesses, durability, load and counts."""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
+
+from tuplegate.engine.port.work import Target
 
 
 class Weakness(msgspec.Struct, frozen=True):
@@ -93,3 +95,19 @@ class Load(msgspec.Struct, frozen=True):
     connections: int
     running: int
     connections_max: int
+
+
+class Reports(Protocol):
+    """Asks an engine about itself."""
+
+    @property
+    def weaknesses(self) -> tuple[Weakness, ...]:
+        """Return what was found open to tenants when the service started."""
+
+    async def health(self) -> EngineHealth: ...
+
+    async def durability(self, target: Target) -> Durability: ...
+
+    def serializable_headroom(self) -> Headroom: ...
+
+    def measure(self) -> Measured: ...

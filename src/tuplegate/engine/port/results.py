@@ -17,23 +17,21 @@ class RowStream(Protocol):
     """A position behind everything that its rows show, where the engine tells positions; its own writes come later."""
     on_replica: bool
 
-    @property
-    def row_count(self) -> int: ...
-
-    @property
-    def affected_rows(self) -> int: ...
-
-    @property
-    def notices(self) -> list[Notice]: ...
-
-    @property
-    def truncated(self) -> bool: ...
-
-    @property
-    def exec_us(self) -> int: ...
+    def sum_up(self) -> "StreamSums":
+        """Return what has come so far."""
 
     def lines(self) -> AsyncGenerator[bytes, None]:
         """Yield blocks of rows, one row of JSON a line. The generator ends after the commit."""
+
+
+class StreamSums(msgspec.Struct, frozen=True):
+    """What a stream has brought. `truncated`: rows were cut off at its bound."""
+
+    row_count: int
+    affected_rows: int
+    truncated: bool
+    notices: list[Notice]
+    exec_us: int
 
 
 class SessionResult(msgspec.Struct, frozen=True):

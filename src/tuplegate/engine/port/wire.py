@@ -1,10 +1,13 @@
 """Connections over which a client speaks to the engine itself, in the engine's own protocol."""
 
+from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Protocol
 
+import msgspec
+
 from tuplegate.engine.port.engine_failures import StatementFailed
-from tuplegate.engine.port.work import Bounds
+from tuplegate.engine.port.work import Bounds, Target
 
 
 class WireState(Enum):
@@ -20,12 +23,6 @@ class WireSession(Protocol):
 
     Its user passes bytes on in both directions, and says what they mean where the service has to know it.
     """
-
-    greeting: bytes
-    """The messages with which the engine has told its parameters."""
-
-    blocks_pipelines: bool
-    """What follows another statement up to the next Sync runs inside of a transaction block, and cannot commit."""
 
     async def read(self) -> bytes:
         """Return what the engine has sent; nothing when it has closed the connection."""
@@ -54,3 +51,29 @@ class WireSession(Protocol):
 
     async def cancel(self) -> None:
         """Cancel what runs, for the client."""
+
+
+class OpenedWire(msgspec.Struct, frozen=True):
+    """Such a connection, and what is known of it from the start.
+
+    `greeting` are the messages with which the engine has told its parameters. `blocks_pipelines` says that what follows
+    another statement up to the next Sync runs inside of a transaction block, and cannot commit.
+    """
+
+    session: WireSession
+    greeting: bytes
+    blocks_pipelines: bool
+
+
+class Wires(Protocol):
+    """Opens such connections."""
+
+    def wire(
+        self, target: Target, settings: dict[str, str], application: str, bounds: Bounds
+    ) -> AbstractAsyncContextManager[OpenedWire]:
+        """Open a connection over which a client speaks to the engine itself; leaving the block ends it.
+
+        `settings` are the client's own, `application` the name that it gives itself; statements have these bounds until
+        they get others. Raises StatementFailed where the engine refuses the settings, EngineBusy where there are as
+        many connections as may be, and NotSupported.
+        """

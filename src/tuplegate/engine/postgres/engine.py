@@ -358,7 +358,7 @@ class PostgresEngine:
 
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
-    ) -> AbstractAsyncContextManager[port.WireSession]:
+    ) -> AbstractAsyncContextManager[port.OpenedWire]:
         return self._wires.open(target, settings, application, bounds)
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:

@@ -44,17 +44,9 @@ class SeveralDatabases:
         await (await self._on(name)).copy(source, name)
 
     @asynccontextmanager
-    async def _reach(self, name: str) -> AsyncIterator[port.ServerDatabases]:
+    async def reach(self, name: str) -> AsyncIterator[port.ServerDatabases]:
         async with (await self._on(name)).reach(name) as server:
             yield server
-
-    async def silence(self, name: str) -> None:
-        async with self._reach(name) as server:
-            await server.silence(name)
-
-    async def open(self, name: str) -> None:
-        async with self._reach(name) as server:
-            await server.open(name)
 
     async def keep_outcomes(self, source: str, name: str) -> None:
         await (await self._on(name)).keep_outcomes(source, name)
@@ -95,33 +87,3 @@ class SeveralDatabases:
             if name in self._of:
                 by_engine.setdefault(self._of[name], []).append(name)
         return by_engine
-
-    async def stop_following(self, name: str, *, dumped: bool) -> None:
-        async with self._reach(name) as server:
-            await server.stop_following(name, dumped=dumped)
-
-    @asynccontextmanager
-    async def keep_up(self, source: str, name: str) -> AsyncIterator[port.Following]:
-        async with (
-            self._reach(name) as here,
-            self._reach(source) as there,
-            here.follow(there, source, name) as following,
-        ):
-            yield following
-
-    async def let_end(self, name: str, seconds: float) -> None:
-        async with self._reach(name) as server:
-            await server.let_end(name, seconds)
-
-    async def check_silent(self, name: str) -> None:
-        async with self._reach(name) as server:
-            await server.check_silent(name)
-
-    async def bring(self, source: str, name: str) -> None:
-        """Bring everything in `source`, which is silent, into `name`, on whichever engines they are."""
-        async with self._reach(name) as here, self._reach(source) as there:
-            await here.take_over(there, source, name)
-
-    async def analyze(self, name: str) -> None:
-        async with self._reach(name) as server:
-            await server.analyze(name)

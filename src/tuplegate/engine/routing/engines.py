@@ -358,7 +358,7 @@ class SeveralEngines:
 
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
-    ) -> AbstractAsyncContextManager[port.WireSession]:
+    ) -> AbstractAsyncContextManager[port.OpenedWire]:
         return self._enter(
             target.database,
             lambda engine, name: engine.wire(_rename(target, name), settings, application, bounds),

@@ -115,7 +115,19 @@ class OpenTransaction(Run[_P]):
     def is_failed(self) -> bool:
         return self.over is None and self.member.pgconn.transaction_status == _FAILED
 
-    async def query(self, statement: port.Statement, bounds: port.Bounds) -> port.Result:
+    @property
+    def state(self) -> port.OpenState:
+        if self.over is not None:
+            return port.OpenState.OVER
+        if self.is_busy:
+            return port.OpenState.BUSY
+        return port.OpenState.FAILED if self.is_failed else port.OpenState.WAITING
+
+    async def query(
+        self, statement: port.Statement, bounds: port.Bounds, lists: list[list[msgspec.Raw]] | None = None
+    ) -> port.Result:
+        if lists is not None:
+            return await self._query_each(statement, bounds, lists)
         started = self.start(bounds)
         try:
             result = await self._run(statement)
@@ -123,8 +135,8 @@ class OpenTransaction(Run[_P]):
             raise await self.see_failure(exc, started) from exc
         return await self._see_done(result, started)
 
-    async def query_each(
-        self, statement: port.Statement, lists: list[list[msgspec.Raw]], bounds: port.Bounds
+    async def _query_each(
+        self, statement: port.Statement, bounds: port.Bounds, lists: list[list[msgspec.Raw]]
     ) -> port.Result:
         started = self.start(bounds)
         try:
@@ -277,10 +289,6 @@ class OpenTransaction(Run[_P]):
         if self.over is None:
             await self.roll_back_for(port.EndReason.ROLLBACK)
         return failure
-
-    async def roll_back(self) -> None:
-        self._check_open()
-        await self.roll_back_for(port.EndReason.ROLLBACK)
 
     def cancel(self) -> None:
         if self.is_busy:

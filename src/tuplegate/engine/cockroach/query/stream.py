@@ -107,10 +107,6 @@ class Stream(StreamedRows):
         self._arriving = ArrivingRows(run.member)
 
     @property
-    def affected_rows(self) -> int:
-        return self._arriving.affected_rows
-
-    @property
     def exec_us(self) -> int:
         return self._run.elapsed_us
 
@@ -148,6 +144,7 @@ class Stream(StreamedRows):
             if block := b"".join([await self._writer.write(chunk) for chunk in chunks]):
                 yield block
         check_described(commands, self._arriving.results)
+        self.affected_rows = self._arriving.affected_rows
         self.notices += run.member.take_notices()
 
     def leave(self) -> None:

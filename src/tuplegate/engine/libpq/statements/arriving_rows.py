@@ -17,7 +17,7 @@ from tuplegate.engine.libpq.pools.pool import Member
 from tuplegate.engine.libpq.statements.rows import count_affected_rows
 from tuplegate.engine.libpq.values.result_size import size_of
 from tuplegate.engine.libpq.values.row_encoder import RowEncoder
-from tuplegate.engine.port import Notice
+from tuplegate.engine.port import Notice, StreamSums
 
 _ROWS_MAX: Final = 1000
 _BYTES_MAX: Final = 4 * 2**20
@@ -85,6 +85,7 @@ class StreamedRows:
         self.columns = encoder.columns
         self.types = encoder.types
         self.notices: list[Notice] = []
+        self.affected_rows = 0
         self.finished = False
         self._writer = LineWriter(encoder, rows_max)
 
@@ -93,8 +94,12 @@ class StreamedRows:
         return self._writer.row_count
 
     @property
-    def truncated(self) -> bool:
-        return self._writer.truncated
+    def exec_us(self) -> int:
+        raise NotImplementedError
+
+    def sum_up(self) -> StreamSums:
+        writer = self._writer
+        return StreamSums(writer.row_count, self.affected_rows, writer.truncated, self.notices, self.exec_us)
 
 
 class LineWriter:

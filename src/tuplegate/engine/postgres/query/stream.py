@@ -156,7 +156,6 @@ class Stream(StreamedRows):
 
     def __init__(self, run: StreamRun, encoder: RowEncoder, size_check: SizeCheck | None) -> None:
         super().__init__(encoder, run.bounds.rows_max)
-        self.affected_rows = 0
         self._run = run
         self._member = run.member
         self._size_check = size_check
@@ -262,7 +261,7 @@ class _CursorStream(Stream):
             rows = await self._fetch(portion)
             if rows.ntuples and (block := await self._encode(rows)):
                 yield block
-            if rows.ntuples < portion or self.truncated:
+            if rows.ntuples < portion or self._writer.truncated:
                 break
             portion = choose_portion_rows(portion, self._run.elapsed_us - before, size_of(rows))
         if self._run.is_inside:

@@ -26,6 +26,8 @@ _REPORTED: Final = (
     "integer_datetimes", "standard_conforming_strings", "scram_iterations", "search_path",
 )  # fmt: skip
 """The parameters that a server of any version tells by itself. libpq can only be asked for each by its name."""
+_BLOCKS_PIPELINES: Final = 180000
+"""The version of the server since which a pipeline is a transaction block from its second statement on."""
 
 
 class Wires:
@@ -52,25 +54,27 @@ class Wires:
     @asynccontextmanager
     async def open(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
-    ) -> AsyncIterator[WireRun]:
+    ) -> AsyncIterator[port.OpenedWire]:
         """Open a connection with settings of the client's. Raises StatementFailed where the engine refuses those."""
         if len(self._open) + self._opening >= self._most:
             raise port.EngineBusy(f"{self._most} clients have a connection to the engine through this worker already")
         self._opening += 1
         try:
-            run = await self._make(target, settings, application, bounds)
+            run, greeting = await self._make(target, settings, application, bounds)
         finally:
             self._opening -= 1
         self._open.add(run)
         try:
-            yield run
+            blocks_pipelines = run.member.pgconn.server_version >= _BLOCKS_PIPELINES
+            yield port.OpenedWire(run, greeting, blocks_pipelines)
         finally:
             self._open.discard(run)
             run.leave()
 
     async def _make(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
-    ) -> WireRun:
+    ) -> tuple[WireRun, bytes]:
+        """Return the connection, and what its server has told at the start."""
         pool = self._pools.find_pool(target)
         pool.check()
         try:
@@ -96,7 +100,7 @@ class Wires:
             pool.see_off(member, is_running=False, in_doubt=False)
             raise
         shared = (self._running, self._guard, self._fetch)
-        return WireRun(pool, target, bounds, member, link, *shared, greeting, self._settings)
+        return WireRun(pool, target, bounds, member, link, *shared, self._settings), greeting
 
 
 def _write_parameters(member: Member) -> list[bytes]:

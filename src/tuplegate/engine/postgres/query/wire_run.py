@@ -27,8 +27,6 @@ _log: Final = structlog.get_logger()
 
 _CANCELLED: Final = "57014"
 _ENDED: Final = ("57P01", _CANCELLED)
-_BLOCKS_PIPELINES: Final = 180000
-"""The version of the server since which a pipeline is a transaction block from its second statement on."""
 _GRACE_S: Final = 5.0
 _TICK_S: Final = 0.05
 _JUDGED_EVERY_S: Final = 0.25
@@ -64,13 +62,10 @@ class WireRun(Run[Pool]):
         running: Running,
         guard: SerializableGuard,
         fetch: Fetch,
-        greeting: bytes,
         settings: EngineSettings,
     ) -> None:
         super().__init__(pool, target, bounds, math.inf)
         self.begin(member)
-        self.greeting = greeting
-        self.blocks_pipelines = member.pgconn.server_version >= _BLOCKS_PIPELINES
         self._link = link
         self._running = running
         self._guard = guard

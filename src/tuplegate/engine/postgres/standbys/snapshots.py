@@ -203,25 +203,8 @@ class _Begun:
         self.reached = stream.reached
         self.on_replica = stream.on_replica
 
-    @property
-    def row_count(self) -> int:
-        return self._stream.row_count
-
-    @property
-    def affected_rows(self) -> int:
-        return self._stream.affected_rows
-
-    @property
-    def notices(self) -> list[port.Notice]:
-        return self._stream.notices
-
-    @property
-    def truncated(self) -> bool:
-        return self._stream.truncated
-
-    @property
-    def exec_us(self) -> int:
-        return self._stream.exec_us
+    def sum_up(self) -> port.StreamSums:
+        return self._stream.sum_up()
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
         try:
