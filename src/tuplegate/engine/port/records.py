@@ -39,7 +39,8 @@ class Records(Locks, Protocol):
         """Take an id that a client chose; return False where it was used before."""
 
     async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> Outcome:
-        """Make the id aborted for good, unless it is committed; return its final state."""
+        """Make the id aborted for good, unless it is committed; return its final state. IN_PROGRESS is not final: the
+        state is recorded, and could still be lost."""
 
     async def find_id(self, database: str, id: str) -> Outcome | None:
         """Return the state of an id that a client chose, or None where it was never seen."""

@@ -192,11 +192,15 @@ class AdminSession:
         looking: asyncio.TimerHandle | None = None
 
         def look() -> None:
-            nonlocal looking
+            nonlocal looking, late_at
+            if primary.waits_in_vain(connection.backend):
+                if not self._waits:
+                    connection.close("its commit waits for a standby that is away")
+                    return
+                # Its server process would go on to wait, beside that of the next session.
+                late_at = max(late_at, loop.time() + self._connector.answer_s)
             if loop.time() > late_at:
                 connection.close(f"it gave no answer within {self._connector.answer_s:g} s")
-            elif not self._waits and primary.waits_in_vain(connection.backend):
-                connection.close("its commit waits for a standby that is away")
             else:
                 looking = loop.call_later(_LOOK_EVERY_S, look)
 

@@ -69,10 +69,9 @@ class Ledger:
         return await self._certain(port.Outcome((state or b"").decode()), server)
 
     async def _certain(self, outcome: port.Outcome, server: str) -> port.Outcome:
-        """Return the outcome; IN_PROGRESS instead of a commit on the server that could still be lost."""
-        if outcome is port.Outcome.COMMITTED and not await self._is_certain(server):
-            return port.Outcome.IN_PROGRESS
-        return outcome
+        """Return the outcome; IN_PROGRESS where its record on the server could still be lost. Without the record of an
+        abort the original can commit on the next primary."""
+        return outcome if await self._is_certain(server) else port.Outcome.IN_PROGRESS
 
     async def _is_new(self, database: str, id: str) -> bool:
         return await self._call(database, self.records(database).look(id)) == [None, None]
