@@ -110,9 +110,7 @@ class PostgresEngine:
         self._time = asyncio.get_running_loop().time
         self._guard = SerializableGuard(probed.can.slots, settings.tally, settings.worker, exclusive=settings.exclusive)
         self._sizes = SizeWatch()
-        recovery = self._recovery = Recovery(
-            connector, settings.installation, secret, nobody_before=settings.nobody_before
-        )
+        recovery = self._recovery = Recovery(connector, settings.installation, secret)
         certainty = recovery.certainty
         self._pools = Pools(
             settings,
