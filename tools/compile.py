@@ -52,6 +52,7 @@ HOT = (
     "engine/cockroach/narrow_numbers",
     "engine/cockroach/pool",
     "engine/cockroach/query/execute",
+    "engine/cockroach/query/run",
     "engine/cockroach/query/session",
     "engine/cockroach/query/stream_run",
     "engine/cockroach/transaction/open_transaction",
