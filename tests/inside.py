@@ -79,7 +79,7 @@ async def engine_of(service: Service) -> AsyncIterator[OpenEngine]:
     if service.engine and (cluster := await find_cluster(conninfo(service))) is not None:
         secret, chosen = _secret(service), Settings(engine=service.engine)
         shared = share_engine(FIRST_ENGINE, cluster.login(secret), (), chosen)
-        reached = reach_engines(chosen, [shared], 0, nobody_before=False)[FIRST_ENGINE]
+        reached = reach_engines(chosen, [shared], 0)[FIRST_ENGINE]
         async with reached.open("test", secret) as opened:
             yield opened
     else:

@@ -26,7 +26,7 @@ def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
             " Name the one that the service uses with --data-dir."
         )
     try:
-        running = owner_of(find_catalog(settings.data_dir.resolve()), settings, is_bundled=True)
+        running = owner_of(find_catalog(settings.data_dir.resolve()), settings)
         return asyncio.run(create_key(running, name, scopes)).text
     except (OSError, EngineFailure):
         pass  # the service does not run

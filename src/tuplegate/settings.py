@@ -306,22 +306,12 @@ def list_settings() -> Iterator[Setting]:
         yield Setting(item.name, item.type, default, meta["help"], *bounds, variable)
 
 
-_RENAMED = {
-    "TUPLEGATE_DATA_URL": "TUPLEGATE_PUBLIC_DATA_URL",
-    "TUPLEGATE_ALIAS_URL": "TUPLEGATE_PUBLIC_ALIAS_URL",
-}
-"""Variables of earlier versions, with their new names."""
-
-
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
     """Return the settings in force. `flags` holds only those that were given."""
     values: dict[str, Any] = {}
     table = {setting.name: setting for setting in list_settings()}
     if file is not None:
         values |= _read_file(file, table)
-    for old, new in _RENAMED.items():
-        if old in environment:
-            raise SettingsError(f"the environment variable {old} is {new} now: rename it")
     for setting in table.values():
         if setting.variable in environment:
             values[setting.name] = _convert(

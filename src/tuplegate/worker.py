@@ -48,7 +48,7 @@ from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.data_plane.wire.routes import WireRoutes
 from tuplegate.data_plane.wire.sessions import WireSessions
 from tuplegate.engine.cells.shared import SharedCells
-from tuplegate.engine.opening import ReachedCells, SharedEngine, reach_cells, reach_engines
+from tuplegate.engine.opening import ReachedCells, SharedEngine, reach_engines
 from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineFailure, OpenEngine, ReachedEngine
 from tuplegate.engine.routing.databases import SeveralDatabases
 from tuplegate.engine.routing.engines import SeveralEngines
@@ -126,8 +126,6 @@ class WorkerInput:
     """The number of this worker among its fellows, from 0."""
     balances: dict[str, Balance]
     """Those of the planes' sockets."""
-    nobody_before: bool
-    """Nobody served on this engine before this worker and its fellows were started."""
     memory: WorkersMemory
     doors: Doors
     cells: tuple[SharedCells, socket.socket] | None
@@ -172,7 +170,7 @@ def run(given: WorkerInput) -> None:
 async def _main(given: WorkerInput) -> None:
     stop = _watch_signals(given.life_fd)
     given.memory.beats.start(given.number, compute_pause_s)
-    engines = reach_engines(given.settings, given.engines, given.number, nobody_before=given.nobody_before)
+    engines = reach_engines(given.settings, given.engines, given.number)
     async with engines[FIRST_ENGINE].metadata() as metadata:
         installation = await find_installation(metadata.session)
         assert installation is not None, "the supervisor has made it"
@@ -200,7 +198,7 @@ async def _open_cells(
         return
     shared, end = given.cells
     owned = (installation.id, installation.secret)
-    async with reach_cells(given.settings, shared, given.number, owned, first, end) as cells:
+    async with ReachedCells(given.settings, shared, given.number, owned, first, end) as cells:
         yield cells
 
 

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.postgres.own import admin
-from tuplegate.engine.postgres.own.admin import AdminConnector, AdminSession
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.postgres.service import admin
+from tuplegate.engine.postgres.service.admin import AdminConnector, AdminSession
 
 LIMIT_S = 0.05
 LOOK_S = 0.01

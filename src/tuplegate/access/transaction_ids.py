@@ -80,7 +80,6 @@ class TransactionIds:
     """The ids of an installation, which its `secret` signs."""
 
     def __init__(self, secret: bytes, random_bytes: RandomBytes) -> None:
-        self._secret = secret
         self._words = Words(random_bytes)
         self._mac = hashlib.blake2b(key=hashlib.blake2b(secret).digest(), digest_size=_DIGEST_BYTES)
         """The beginning of every MAC: to begin anew costs more than the rest of it."""
@@ -100,8 +99,7 @@ class TransactionIds:
         if not known or not text.startswith(PREFIX) or not text.isascii():
             return None
         body, mac = text[len(PREFIX) : -_MAC_LENGTH], text[-_MAC_LENGTH:]
-        is_own = hmac.compare_digest(mac, self._sign(body, database))
-        if not is_own and not hmac.compare_digest(mac, self._sign_as_before(body, database)):
+        if not hmac.compare_digest(mac, self._sign(body, database)):
             return None
         number = read_base62(body[1 : 1 + _NUMBER_LENGTH])
         rest = body[1 + _NUMBER_LENGTH :]
@@ -113,11 +111,6 @@ class TransactionIds:
         mac = self._mac.copy()
         mac.update(f"{database}/{text}".encode())
         return _write_letters(mac.digest(), _MAC_LENGTH)
-
-    def _sign_as_before(self, text: str, database: str) -> str:
-        """Return the MAC of ids that older versions have made."""
-        digest = hmac.digest(self._secret, f"{database}/{text}".encode(), "sha256")
-        return write_base62(int.from_bytes(digest, "big"), _MAC_LENGTH)
 
 
 def _write_letters(value: bytes, length: int) -> str:

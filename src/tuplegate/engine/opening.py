@@ -88,10 +88,9 @@ async def find_owner(address: str, settings: Settings) -> port.EngineOwner:
     return await cockroach.find_cluster(address) or owner_of(address, settings)
 
 
-def owner_of(address: str, settings: Settings, *, is_bundled: bool = False) -> port.EngineOwner:
+def owner_of(address: str, settings: Settings) -> port.EngineOwner:
     """Return an engine that is a PostgreSQL, as who logs in with it sees the engine."""
-    # The bundled server is told the bound of temporary files when it starts.
-    return PostgresOwner(address, is_bundled=is_bundled, temp_mb=None if is_bundled else settings.engine_temp_mb)
+    return PostgresOwner(address, temp_mb=settings.engine_temp_mb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +151,14 @@ class _Share:
     """A worker's place among its fellows: its number, from 0; see `reach_engines`."""
 
     worker: int
-    nobody_before: bool
     stocks: Stocks
 
 
 class ReachedCells:
     """The cells of the bundled engine as a worker reaches them: each is an engine of its own, which costs no task.
 
-    `catalog` is the engine that was opened for the catalog.
+    `installation` is its id and its secret, `catalog` the engine that was opened for the catalog, and `end` that of the
+    worker's line to the supervisor.
     """
 
     def __init__(
@@ -169,10 +168,10 @@ class ReachedCells:
         worker: int,
         installation: tuple[str, bytes],
         catalog: port.OpenEngine,
-        line: CellLine,
+        end: socket.socket,
     ) -> None:
         assert isinstance(catalog, PostgresEngine), "the bundled engine is one"
-        self.line = line
+        line = self.line = CellLine(end, settings.cell_wake_timeout_s, settings.connection_idle_s)
         self._settings = settings
         self._shared = shared
         self._worker = worker
@@ -265,7 +264,6 @@ class ReachedCells:
             primary=make_primary(conninfo),
             tally=self._shared.tallies.find(name),
             worker=self._worker,
-            nobody_before=False,
             dump_tools=self._cells.tools_of(name),
             dumps_max=settings.dumps_max,
             hold_place=self._catalog.hold,
@@ -276,36 +274,14 @@ class ReachedCells:
         )
 
 
-def reach_cells(
-    settings: Settings,
-    shared: SharedCells,
-    worker: int,
-    installation: tuple[str, bytes],
-    catalog: port.OpenEngine,
-    end: socket.socket,
-) -> ReachedCells:
-    """Return the cells of a worker. `installation` is its id and its secret, `end` that of the worker's line."""
-    return ReachedCells(settings, shared, worker, installation, catalog, _open_line(settings, end))
-
-
-def _open_line(settings: Settings, end: socket.socket) -> CellLine:
-    return CellLine(end, settings.cell_wake_timeout_s, settings.connection_idle_s)
-
-
 def read_limits(settings: Settings) -> Limits:
     """Return the bounds of moves between engines."""
     return Limits(float(settings.dump_timeout_s), float(settings.move_stall_s), settings.move_log_mb_max * 2**20)
 
 
-def reach_engines(
-    settings: Settings, engines: Sequence[SharedEngine], worker: int, *, nobody_before: bool
-) -> dict[str, port.ReachedEngine]:
-    """Return the engines of a worker by their names; none is connected to yet.
-
-    `worker` is its number, from 0. `nobody_before` says that nobody served on the first engine before this worker and
-    its fellows were started.
-    """
-    share = _Share(worker, nobody_before, Stocks(settings.http_memory_mb * 2**20))
+def reach_engines(settings: Settings, engines: Sequence[SharedEngine], worker: int) -> dict[str, port.ReachedEngine]:
+    """Return the engines of a worker by their names; none is connected to yet. `worker` is its number, from 0."""
+    share = _Share(worker, Stocks(settings.http_memory_mb * 2**20))
     if len(engines) > 1:
         # A database may come from another engine, where positions mean something else: see engine/routing/engines.py.
         engines = [replace(engine, replicas=()) for engine in engines]
@@ -390,9 +366,14 @@ class _ReachedPostgres:
 
     def databases(self, secret: bytes) -> PostgresDatabases:
         settings, shared = self._settings, self._shared
-        temp_mb = None if shared.is_bundled else settings.engine_temp_mb
-        limits = read_limits(settings)
-        return PostgresDatabases(self._connector, secret, temp_mb, self._login.walls, shared.dump_tools, limits)
+        return PostgresDatabases(
+            self._connector,
+            secret,
+            settings.engine_temp_mb,
+            self._login.walls,
+            shared.dump_tools,
+            read_limits(settings),
+        )
 
     @asynccontextmanager
     async def open(self, installation: str, secret: bytes) -> AsyncIterator[port.OpenEngine]:
@@ -424,7 +405,6 @@ class _ReachedPostgres:
             primary=self._connector.primary,
             tally=shared.tally,
             worker=self._share.worker,
-            nobody_before=self._share.nobody_before and shared.name == port.FIRST_ENGINE,
             exclusive=is_bundled or settings.engine_exclusive,
             dump_tools=shared.dump_tools,
             dumps_max=settings.dumps_max,

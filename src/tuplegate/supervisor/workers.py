@@ -103,19 +103,19 @@ class Supervisor:
 
     def start_workers(self) -> None:
         """Fork the workers and wait until all of them serve."""
-        self._workers = [self._fork(number, first=True) for number in range(self.settings.workers)]
+        self._workers = [self._fork(number) for number in range(self.settings.workers)]
         deadline = time.monotonic() + _READY_TIMEOUT_S
         for started in self._workers:
             self._wait_ready(started, deadline)
 
-    def _fork(self, number: int, *, first: bool = False) -> WorkerProcess:
+    def _fork(self, number: int) -> WorkerProcess:
         ready_read, ready_write = os.pipe()
         stacks_read, stacks_write = os.pipe()
         os.set_blocking(ready_read, False)
         line = None if self.bundled is None else self.bundled.desk.open_line(number, time.monotonic())
         pid = os.fork()
         if pid == 0:
-            self._be_worker(number, ready_write, stacks_write, line, first)
+            self._be_worker(number, ready_write, stacks_write, line)
         if line is not None:
             line.close()
         os.close(ready_write)
@@ -123,9 +123,7 @@ class Supervisor:
         now = time.monotonic()
         return WorkerProcess(number, pid, ready_read, stacks_read, now, StandstillClock(now))
 
-    def _be_worker(
-        self, number: int, ready_write: int, stacks_write: int, line: socket.socket | None, first: bool
-    ) -> None:
+    def _be_worker(self, number: int, ready_write: int, stacks_write: int, line: socket.socket | None) -> None:
         """Run a worker and never return: the supervisor's own clean-up must not run twice."""
         status = 1
         try:
@@ -162,7 +160,6 @@ class Supervisor:
                     ready=lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
                     number=number,
                     balances=self._balances,
-                    nobody_before=first and not self.settings.engine,
                     memory=self._memory,
                     doors=self.doors,
                     cells=None if self.cells is None or line is None else (self.cells, line),

@@ -28,7 +28,6 @@ from tuplegate.engine.postgres.tenancy import template
 
 _EXISTS = ("42P04", "23505")
 """The second where somebody else is making it just now."""
-_VERSION_WITH_MEMBERSHIP_OPTIONS = 160_000
 
 _OWNER_OF_OTHERS = """
 SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = $1 AND NOT pg_has_role(current_user, datdba, 'USAGE')
@@ -158,9 +157,7 @@ async def _make_owners(session: AdminSession, owners: Owners, *, exclusive: bool
 async def _take_rights(session: AdminSession, owners: Owners) -> None:
     """Give whoever prepares the engine the rights of the roles that it has made: a superuser has them anyway."""
     names = ", ".join(quote(role) for role in (owners.service, owners.records, owners.warden, owners.dump))
-    [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int")
-    options = " WITH INHERIT TRUE, SET TRUE" if int(str(version)) >= _VERSION_WITH_MEMBERSHIP_OPTIONS else ""
-    await session.fetch(f"GRANT {names} TO CURRENT_USER{options}")
+    await session.fetch(f"GRANT {names} TO CURRENT_USER{await write_membership(session, may_switch=True)}")
 
 
 async def _equip_owners(session: AdminSession, owners: Owners, *, full: bool) -> None:
@@ -221,18 +218,6 @@ async def furnish(connector: AdminConnector, database: str, walls: Walls) -> Non
         await session.run_atomically(
             [(statement, ()) for statement in template.write_furnishing(connector.owners, walls)]
         )
-
-
-async def adopt(connector: AdminConnector, database: str) -> None:
-    """Give the service's role a tenant's database that an older version has made."""
-    service, both = quote(connector.owners.service), ", ".join(roles.name_roles(database))
-    async with AdminSession(connector, METADATA_DATABASE) as session:
-        options = await write_membership(session, admin=True)
-        await session.fetch(f"GRANT {both} TO {service}{options}")
-        await session.fetch(f"ALTER DATABASE {database} OWNER TO {service}")
-    async with AdminSession(connector, database) as session:
-        await session.fetch(f"REVOKE ALL ON SCHEMA tuplegate FROM {both}")
-        await session.fetch(f"REVOKE ALL ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() FROM {both}")
 
 
 async def check_prepared(session: AdminSession, installation: str, name: str, furnishing: str) -> None:

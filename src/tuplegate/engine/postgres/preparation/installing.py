@@ -76,9 +76,7 @@ class PostgresOwner:
         try:
             walls = await foundation.make_metadata_database(self._connector, exclusive=self._is_bundled)
             async with self.metadata(locked=True) as session:
-                yield PostgresPreparation(
-                    session, self._connector, walls, is_bundled=self._is_bundled, temp_mb=self._temp_mb
-                )
+                yield PostgresPreparation(session, self._connector, walls, self._temp_mb)
         except StatementFailed as failure:
             if self._is_bundled or failure.sqlstate != _NO_RIGHT:
                 raise
@@ -95,13 +93,10 @@ def _login(owner: AdminConnector, secret: bytes, walls: Walls) -> PostgresLogin:
 class PostgresPreparation:
     """A server whose metadata database is there, in the hands of this process."""
 
-    def __init__(
-        self, session: AdminSession, owner: AdminConnector, walls: Walls, *, is_bundled: bool, temp_mb: int | None
-    ) -> None:
+    def __init__(self, session: AdminSession, owner: AdminConnector, walls: Walls, temp_mb: int | None) -> None:
         self.session = session
         self._owner = owner
         self._walls = walls
-        self._is_bundled = is_bundled
         self._temp_mb = temp_mb
 
     async def claim(self, installation: str, name: str, *, is_used: bool) -> None:
@@ -138,7 +133,7 @@ class PostgresPreparation:
         async with _login_checked(), AdminSession(service, METADATA_DATABASE) as trial:
             await trial.fetch("SELECT 1")
         databases = PostgresDatabases(service, secret, self._temp_mb, self._walls)
-        return ReadyPostgres(self.session, self._owner, service, login, databases, secret, self._is_bundled)
+        return ReadyPostgres(self.session, self._owner, service, login, databases, secret)
 
     async def _make_template(self, sorting: str | None) -> None:
         if sorting is None:
@@ -165,7 +160,6 @@ class ReadyPostgres:
     login: PostgresLogin
     databases: PostgresDatabases
     secret: bytes
-    is_bundled: bool
 
     @property
     def furnishing(self) -> str:
@@ -173,8 +167,6 @@ class ReadyPostgres:
 
     async def refurnish(self, database: str) -> None:
         """Furnish a database anew. What was prepared in it would be in the way."""
-        if self.login.walls.full:  # before there was a role of the service's own, a superuser had made it
-            await foundation.adopt(self.owner, database)
         await self.databases.finish_prepared(database)
         await foundation.furnish(self.owner, database, self.login.walls)
         await self.databases.open(database)
@@ -185,8 +177,6 @@ class ReadyPostgres:
             await check_login(self.service, database, self.secret)
 
     async def find_weaknesses(self, database: str | None) -> tuple[Weakness, ...]:
-        if self.is_bundled:
-            return ()
         if database is None:
             return SHARED if self.login.walls.full else (*SHARED, *TRIED)
         try:

@@ -312,13 +312,11 @@ async def restore_password(connector: AdminConnector, role: str, secret: bytes) 
             raise port.EngineUnavailable("the database is not there", failure) from failure
 
 
-async def write_membership(session: AdminSession, *, admin: bool = False, inherit: bool = False) -> str:
-    """Return the end of a GRANT of a role: these rights alone, and no switching to it, where the engine tells them
+async def write_membership(session: AdminSession, *, may_switch: bool) -> str:
+    """Return the end of a GRANT of a role's rights, with those to switch to it or not, where the engine tells them
     apart."""
     [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
-    if int(str(version)) < _VERSION_WITH_MEMBERSHIP_OPTIONS:
-        return " WITH ADMIN OPTION" if admin else ""
-    return f" WITH ADMIN {admin}, INHERIT {inherit}, SET FALSE"
+    return f" WITH INHERIT TRUE, SET {may_switch}" if int(str(version)) >= _VERSION_WITH_MEMBERSHIP_OPTIONS else ""
 
 
 async def terminate(session: AdminSession, database: str, backend: int) -> bool:

@@ -86,6 +86,16 @@ BEGIN ATOMIC
     FROM (SELECT) one LEFT JOIN tuplegate.answer a ON a.route = $1 AND a.key = $2
    WHERE tuplegate.is_genuine('kept/' || $1 || '/' || $2, $3);
 END""",
+    "claim(bigint, text)": f"""
+CREATE FUNCTION tuplegate.claim(lock bigint, mac text) RETURNS void {_DEFINER}
+BEGIN ATOMIC
+  SELECT pg_advisory_xact_lock($1) WHERE tuplegate.is_genuine('claim/' || $1, $2);
+END""",
+    "is_decided(bigint, text)": f"""
+CREATE FUNCTION tuplegate.is_decided(lock bigint, mac text) RETURNS boolean {_DEFINER}
+BEGIN ATOMIC
+  SELECT pg_try_advisory_xact_lock_shared($1) WHERE tuplegate.is_genuine('is_decided/' || $1, $2);
+END""",
     "reached(text)": f"""
 CREATE FUNCTION tuplegate.reached(mac text, OUT timeline text, OUT lsn pg_lsn) {_DEFINER}
 BEGIN ATOMIC
@@ -95,25 +105,6 @@ BEGIN ATOMIC
 END""",
 }
 """By their signatures."""
-
-# The engine's own functions, wherever an older version has put them: its own took a while on purpose.
-_MAKE_CLAIMS: Final = """
-DO $$
-DECLARE made record; own text;
-BEGIN
-  FOR made IN SELECT * FROM (VALUES ('claim', 'void', 'pg_advisory_xact_lock'),
-                                    ('is_decided', 'boolean', 'pg_try_advisory_xact_lock_shared')) f (name, type, lock)
-  LOOP
-    SELECT format('%I.%I', pronamespace::regnamespace, proname) INTO STRICT own FROM pg_proc
-     WHERE oid < 16384 AND proname = made.lock AND proargtypes = '20'::oidvector;
-    EXECUTE format('GRANT EXECUTE ON FUNCTION %s(bigint) TO {records}', own);
-    EXECUTE format('CREATE FUNCTION tuplegate.%s(lock bigint, mac text) RETURNS %s {definer}'
-                   ' BEGIN ATOMIC SELECT %s($1) WHERE tuplegate.is_genuine(''%s/'' || $1, $2); END',
-                   made.name, made.type, own, made.name);
-    EXECUTE format('ALTER FUNCTION tuplegate.%s(bigint, text) OWNER TO {records}', made.name);
-  END LOOP;
-END $$
-"""
 
 _OF_POSITIONS: Final = (
     "pg_current_wal_insert_lsn()",
@@ -165,7 +156,6 @@ def write_furnishing(owners: Owners) -> list[str]:
         *(f"GRANT EXECUTE ON FUNCTION pg_catalog.{function} TO {records}" for function in _OF_POSITIONS),
         *_FUNCTIONS.values(),
         *(f"ALTER FUNCTION tuplegate.{signature} OWNER TO {records}" for signature in _FUNCTIONS),
-        _MAKE_CLAIMS.format(records=records, definer=_DEFINER),
     ]
 
 

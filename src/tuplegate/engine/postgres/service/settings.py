@@ -32,8 +32,6 @@ class EngineSettings:
     """Of the engine; None for a server that is always the same."""
     tally: Tally = field(default_factory=Tally)
     worker: int = 0
-    nobody_before: bool = True
-    """Nobody served on this engine before the workers were started, so what is prepared there is left over."""
     exclusive: bool = True
     dump_tools: tuple[DumpTool, ...] = ()
     dumps_max: int = 2

@@ -86,7 +86,7 @@ class RoleRemover:
         it back; the role itself has no rights any more that they could use."""
         if roles.is_copying(role):  # it may have been left in the middle of a move
             await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
-        options = await write_membership(session, inherit=True)
+        options = await write_membership(session, may_switch=False)
         for (database,) in await session.fetch(_NAMED_IN, role):
             writer = name_roles(str(database))[0]
             await session.fetch(f"GRANT {role} TO {writer}{options}")

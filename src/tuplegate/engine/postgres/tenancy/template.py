@@ -100,8 +100,7 @@ _FOLLOWING_FUNCTIONS: Final = (
 
 # What an older version has made is made anew, whatever it looked like. The functions that views of the engine's own
 # depend on are replaced instead. A tenant may have made something that depends on one: that keeps the old one, under
-# another name and with no more rights than the tenant's own. Advisory locks of an older version are in the place of the
-# engine's own, and call those whose names begin with `raw`.
+# another name and with no more rights than the tenant's own.
 _DROP_FUNCTIONS: Final = """
 DO $$
 DECLARE found record;
@@ -109,7 +108,7 @@ BEGIN
   FOR round IN 1..3 LOOP
     FOR found IN SELECT oid, oid::regprocedure AS name FROM pg_proc
                   WHERE pronamespace = 'tuplegate'::regnamespace AND oid >= 16384
-                    AND proname !~ '^(shown|raw|former)_'
+                    AND proname !~ '^(shown|former)_'
     LOOP
       BEGIN
         EXECUTE format('DROP FUNCTION %s', found.name);

@@ -14,8 +14,7 @@ _ACKNOWLEDGED: Final = 1
 _REPLICATED: Final = 2
 _FLAGS: Final = 4
 """A history is a timeline with these behind it: whether the transaction was acknowledged, and whether a standby had to
-have it when it was that, or was prepared. It is 0 where the server is always the same, and of ids that were made
-before there were any."""
+have it when it was that, or was prepared. It is 0 where the server is always the same."""
 
 
 class Histories:

@@ -74,19 +74,13 @@ def _ignore(_database: str) -> None:
 
 
 class Recovery:
-    """Commits prepared transactions that were left behind: those there on entry, then later ones at every look.
+    """Commits prepared transactions that were left behind: those there on entry, then later ones at every look."""
 
-    `nobody_before`: nobody served on the engine before, so everything prepared there is left over.
-    """
-
-    def __init__(
-        self, connector: AdminConnector, installation: str, secret: bytes, *, nobody_before: bool = True
-    ) -> None:
+    def __init__(self, connector: AdminConnector, installation: str, secret: bytes) -> None:
         self._connector = connector
         self._secret = secret
         self._prefix = f"tuplegate_{installation}_"
         self._words = Words(os.urandom)
-        self._nobody_before = nobody_before
         self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._certain = (
@@ -219,9 +213,6 @@ class Recovery:
         resolving.result()
 
     async def _resolve_before(self) -> None:
-        if self._nobody_before:
-            await self.resolve(older_than_s=0)
-            return
         started = (await self._session.fetch("SELECT clock_timestamp()"))[0][0]
         before = "SELECT 1 FROM pg_prepared_xacts WHERE starts_with(gid, $1) AND prepared <= $2::timestamptz"
         deadline = asyncio.get_running_loop().time() + _SETTLE_S
