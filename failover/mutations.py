@@ -18,8 +18,8 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connections import connection
 from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.values.quoting import quote_text
+from tuplegate.engine.postgres.pools import pools
 from tuplegate.engine.postgres.pools.pool import Login
-from tuplegate.engine.postgres.pools.pools import pools
 from tuplegate.engine.postgres.query.execute import Execution
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.rules import blocks

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tuplegate.http.tls.certificates import groups, load
+from tuplegate.http.tls import groups
+from tuplegate.http.tls.certificates import load
 from tuplegate.http.tls.groups import offer_curves
 from tuplegate.http.tls.self_signed import provide
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tuplegate.http.tls.certificates import TlsContext, TlsError, TlsFiles, self_signed
+from tuplegate.http.tls import self_signed
+from tuplegate.http.tls.certificates import TlsContext, TlsError, TlsFiles
 from tuplegate.settings import Settings
 from tuplegate.supervisor.serve_error import ServeError
 
