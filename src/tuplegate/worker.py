@@ -18,24 +18,24 @@ import structlog
 from tuplegate.access.limits import LIMITS, bound_database
 from tuplegate.access.quotas import Tier, find_tier, read_tiers
 from tuplegate.admission.about import AboutRoutes
-from tuplegate.admission.allowances import Allowance, Allowances
-from tuplegate.admission.fairness import Lanes
+from tuplegate.admission.fair_use.allowances import Allowance, Allowances
+from tuplegate.admission.fair_use.fairness import Lanes
+from tuplegate.admission.fair_use.quota import Quotas
+from tuplegate.admission.fair_use.seats import Seats, WorkerSeats
+from tuplegate.admission.fair_use.usage import UsageBook
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.admission.metrics import Metrics
 from tuplegate.admission.paths import gather_paths
 from tuplegate.admission.plane import OtherPlane, Plane, Route, RouteTable
 from tuplegate.admission.pulse import Pulse, TokenHolders
-from tuplegate.admission.quota import Quotas
-from tuplegate.admission.seats import Seats, WorkerSeats
 from tuplegate.admission.traces import Traces
-from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
 from tuplegate.background import Work, attempt, compute_pause_s, keep, tick
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.credentials import Whereabouts
 from tuplegate.catalog.retention import AUDIT, USAGE
 from tuplegate.catalog.schema import Installation, find_installation
+from tuplegate.catalog.tokens.credentials import Whereabouts
 from tuplegate.console.routes import ConsoleRoutes
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
 from tuplegate.control_plane.routes import build_control_routes
