@@ -59,7 +59,7 @@ from tuplegate.http.forwarding.upstream import UpstreamAddress
 from tuplegate.http.origins import Origin, PageOrigins
 from tuplegate.http.parsing.message import FROM_OURSELVES
 from tuplegate.http.server import HttpServer
-from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.connection_turns import ConnectionTurns
 from tuplegate.http.sharing.memory import Memory
 from tuplegate.http.tls.certificates import TlsContext, TlsFiles, client_context, load_reloadable
 from tuplegate.http.writing import TLS_HEADERS
@@ -457,7 +457,7 @@ async def _tell_node(catalog: Catalog, node: int, url: str) -> None:
 async def _start_servers(
     given: WorkerInput, services: _Services, handlers: Mapping[str, Handler], tls: TlsContext | None
 ) -> list[HttpServer]:
-    metrics, rota, control = services.metrics, Rota(), given.addresses.get("control")
+    metrics, turns, control = services.metrics, ConnectionTurns(), given.addresses.get("control")
     cors = {plane: CorsPolicy(given.cors_origins, control) for plane in {"data", "control"} & set(given.sockets)}
     metrics.cors.update(cors)
     servers = []
@@ -466,7 +466,7 @@ async def _start_servers(
             handlers[name],
             _read_http_bounds(given.settings),
             services.memory,
-            rota=rota,
+            turns=turns,
             tls=None if name == "metrics" else tls,
             cors=cors.get(name),
         )
@@ -475,7 +475,7 @@ async def _start_servers(
         servers.append(server)
     if "data" in given.sockets:
         bounds = _read_http_bounds(given.settings)
-        door = HttpServer(handlers["data"], bounds, services.memory, rota=rota, limits=FROM_OURSELVES)
+        door = HttpServer(handlers["data"], bounds, services.memory, turns=turns, limits=FROM_OURSELVES)
         await door.start(list(given.doors.sockets.values())[given.number])
         servers.append(door)
     return servers
