@@ -18,24 +18,24 @@ import structlog
 from tuplegate.access.limits import LIMITS, bound_database
 from tuplegate.access.quotas import Tier, find_tier, read_tiers
 from tuplegate.admission.about import AboutRoutes
-from tuplegate.admission.allowances import Allowance, Allowances
-from tuplegate.admission.fairness import Lanes
+from tuplegate.admission.fair_use.allowances import Allowance, Allowances
+from tuplegate.admission.fair_use.fairness import Lanes
+from tuplegate.admission.fair_use.quota import Quotas
+from tuplegate.admission.fair_use.seats import Seats, WorkerSeats
+from tuplegate.admission.fair_use.usage import UsageBook
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.admission.metrics import Metrics
 from tuplegate.admission.paths import gather_paths
 from tuplegate.admission.plane import OtherPlane, Plane, Route, RouteTable
 from tuplegate.admission.pulse import Pulse, TokenHolders
-from tuplegate.admission.quota import Quotas
-from tuplegate.admission.seats import Seats, WorkerSeats
 from tuplegate.admission.traces import Traces
-from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
 from tuplegate.background import Work, attempt, compute_pause_s, keep, tick
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.credentials import Whereabouts
 from tuplegate.catalog.retention import AUDIT, USAGE
 from tuplegate.catalog.schema import Installation, find_installation
+from tuplegate.catalog.tokens.credentials import Whereabouts
 from tuplegate.console.routes import ConsoleRoutes
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
 from tuplegate.control_plane.routes import build_control_routes
@@ -59,7 +59,7 @@ from tuplegate.http.forwarding.upstream import UpstreamAddress
 from tuplegate.http.origins import Origin, PageOrigins
 from tuplegate.http.parsing.message import FROM_OURSELVES
 from tuplegate.http.server import HttpServer
-from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.connection_turns import ConnectionTurns
 from tuplegate.http.sharing.memory import Memory
 from tuplegate.http.tls.certificates import TlsContext, TlsFiles, client_context, load_reloadable
 from tuplegate.http.writing import TLS_HEADERS
@@ -456,7 +456,7 @@ async def _tell_node(catalog: Catalog, node: int, url: str) -> None:
 async def _start_servers(
     given: WorkerInput, services: _Services, handlers: Mapping[str, Handler], tls: TlsContext | None
 ) -> list[HttpServer]:
-    metrics, rota, control = services.metrics, Rota(), given.addresses.get("control")
+    metrics, turns, control = services.metrics, ConnectionTurns(), given.addresses.get("control")
     cors = {plane: CorsPolicy(given.cors_origins, control) for plane in {"data", "control"} & set(given.sockets)}
     metrics.cors.update(cors)
     servers = []
@@ -465,7 +465,7 @@ async def _start_servers(
             handlers[name],
             _read_http_bounds(given.settings),
             services.memory,
-            rota=rota,
+            turns=turns,
             tls=None if name == "metrics" else tls,
             cors=cors.get(name),
         )
@@ -474,7 +474,7 @@ async def _start_servers(
         servers.append(server)
     if "data" in given.sockets:
         bounds = _read_http_bounds(given.settings)
-        door = HttpServer(handlers["data"], bounds, services.memory, rota=rota, limits=FROM_OURSELVES)
+        door = HttpServer(handlers["data"], bounds, services.memory, turns=turns, limits=FROM_OURSELVES)
         await door.start(list(given.doors.sockets.values())[given.number])
         servers.append(door)
     return servers

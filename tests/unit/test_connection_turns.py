@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.connection_turns import ConnectionTurns
 from tuplegate.http.sharing.memory import STRANGER
 
 LONG_S = 0.005
@@ -22,18 +22,18 @@ async def passed() -> None:
 
 def test_a_pass_in_which_much_was_done_begins_nothing_more_for_strangers() -> None:
     async def run() -> None:
-        rota = Rota()
-        assert not rota.is_late(f"{STRANGER}10.0.0.1")
+        turns = ConnectionTurns()
+        assert not turns.is_late(f"{STRANGER}10.0.0.1")
         work()
-        assert rota.is_late(f"{STRANGER}10.0.0.2")
-        assert not rota.is_late("organization")
+        assert turns.is_late(f"{STRANGER}10.0.0.2")
+        assert not turns.is_late("organization")
         for _ in range(10):
             work()
-        assert rota.is_late("organization")
+        assert turns.is_late("organization")
         await passed()
-        assert not rota.is_late("organization")
+        assert not turns.is_late("organization")
         await passed()
-        assert not rota.is_late(f"{STRANGER}10.0.0.1")
+        assert not turns.is_late(f"{STRANGER}10.0.0.1")
 
     asyncio.run(run())
 
@@ -42,7 +42,7 @@ def test_one_owner_has_its_turn_after_the_other() -> None:
     """In the order of asking; and the loop goes on between turns that take long."""
 
     async def run() -> None:
-        rota = Rota()
+        turns = ConnectionTurns()
         done: list[str] = []
 
         def turn(name: str) -> Callable[[], None]:
@@ -58,8 +58,8 @@ def test_one_owner_has_its_turn_after_the_other() -> None:
                 asyncio.get_running_loop().call_soon(look)
 
         for number in range(3):
-            rota.ask("one", turn(f"one {number}"))
-        rota.ask("two", turn("two"))
+            turns.ask("one", turn(f"one {number}"))
+        turns.ask("two", turn("two"))
         look()
         while "one 2" not in done:
             await asyncio.sleep(0)
@@ -72,15 +72,15 @@ def test_one_owner_has_its_turn_after_the_other() -> None:
 
 def test_who_asks_again_in_its_turn_waits_for_the_next_pass() -> None:
     async def run() -> None:
-        rota = Rota()
+        turns = ConnectionTurns()
         had = 0
 
         def act() -> None:
             nonlocal had
             had += 1
-            rota.ask("one", act)
+            turns.ask("one", act)
 
-        rota.ask("one", act)
+        turns.ask("one", act)
         for expected in range(1, 5):
             await asyncio.sleep(0)
             assert had == expected
@@ -90,10 +90,10 @@ def test_who_asks_again_in_its_turn_waits_for_the_next_pass() -> None:
 
 def test_a_turn_that_is_not_wanted_any_more() -> None:
     async def run() -> None:
-        rota = Rota()
+        turns = ConnectionTurns()
         done: list[str] = []
-        rota.ask("one", lambda: done.append("first")).cancel()
-        rota.ask("one", lambda: done.append("second"))
+        turns.ask("one", lambda: done.append("first")).cancel()
+        turns.ask("one", lambda: done.append("second"))
         await passed()
         assert done == ["second"]
 

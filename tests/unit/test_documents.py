@@ -302,7 +302,6 @@ def test_the_glossary_has_the_words_of_the_way_of_a_request() -> None:
         "lane",
         "plane",
         "pulse",
-        "rota",
         "run",
         "stock",
         "template",

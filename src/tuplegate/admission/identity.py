@@ -14,12 +14,12 @@ from typing import Final
 
 from tuplegate.access.scopes import Principal, Scope, expand_scopes
 from tuplegate.access.tokens import BEGINNING, TokenKind, hash_token, read_token
-from tuplegate.admission.allowances import Allowance, Allowances
-from tuplegate.admission.fairness import Lane, Lanes
-from tuplegate.admission.newcomers import Newcomers
-from tuplegate.admission.quota import Quota, Quotas
-from tuplegate.admission.usage import Usage, UsageBook
-from tuplegate.catalog.credentials import Credential, Credentials, Whereabouts
+from tuplegate.admission.fair_use.allowances import Allowance, Allowances
+from tuplegate.admission.fair_use.fairness import Lane, Lanes
+from tuplegate.admission.fair_use.newcomers import Newcomers
+from tuplegate.admission.fair_use.quota import Quota, Quotas
+from tuplegate.admission.fair_use.usage import Usage, UsageBook
+from tuplegate.catalog.tokens.credentials import Credential, Credentials, Whereabouts
 from tuplegate.engine.port import Access, EngineFailure, Target
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.control import NAME_LENGTH_MAX

@@ -13,9 +13,9 @@ from typing import Protocol
 import structlog
 
 from tuplegate import __version__, background
-from tuplegate.admission.fairness import Lanes
+from tuplegate.admission.fair_use.fairness import Lanes
+from tuplegate.admission.fair_use.usage import UsageBook
 from tuplegate.admission.identity import Identity
-from tuplegate.admission.usage import UsageBook
 from tuplegate.engine.port import Reports
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange

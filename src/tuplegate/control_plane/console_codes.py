@@ -11,11 +11,11 @@ from typing import Final
 
 from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, hash_token, make_token, read_token
 from tuplegate.admission.actor import actor_of
+from tuplegate.admission.fair_use.newcomers import Newcomers
 from tuplegate.admission.identity import Identity, read_bearer
-from tuplegate.admission.newcomers import Newcomers
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.console_codes import CODE_LIFETIME_S, CodeRecord
 from tuplegate.catalog.metadata import Actor
+from tuplegate.catalog.tokens.console_codes import CODE_LIFETIME_S, CodeRecord
 from tuplegate.control_plane.common import answer, read_body, translate_refusal
 from tuplegate.control_plane.sessions import SessionRoutes
 from tuplegate.http.exchange import Exchange

@@ -23,7 +23,7 @@ from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.parsing.message import Head, HeadCache, HeadLimits
 from tuplegate.http.parsing.request_reader import END, RequestReader
-from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.connection_turns import ConnectionTurns
 from tuplegate.http.sharing.intake import Intake
 from tuplegate.http.sharing.memory import Holding, Memory, stranger_at
 from tuplegate.http.sharing.precedence import Standing, Waiting
@@ -69,7 +69,7 @@ class SharedState:
         handler: Handler,
         bounds: HttpBounds,
         memory: Memory,
-        rota: Rota,
+        turns: ConnectionTurns,
         cors: CorsPolicy | None,
         limits: HeadLimits,
         *,
@@ -78,7 +78,7 @@ class SharedState:
         self.handler = handler
         self.bounds = bounds
         self.memory = memory
-        self.rota = rota
+        self.turns = turns
         self.cors = cors
         self.heads = HeadCache(limits)
         self.ids = RequestIds()
@@ -130,7 +130,7 @@ class HttpConnection(ClientConnection):
         self._transport = cast(asyncio.Transport, transport)
         address = stranger_at(transport)
         holding = Holding(shared.memory, address, self._transport)
-        self._intake = Intake(self._transport, shared.rota, holding, self)
+        self._intake = Intake(self._transport, shared.turns, holding, self)
         self._reader = RequestReader(shared.heads, self._intake.unread)
         self._out = Outgoing(self._transport, shared.common, shared.memory, address, self._intake.advance)
         self._opened_at = self._loop.time()

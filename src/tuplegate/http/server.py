@@ -19,7 +19,7 @@ from tuplegate.http.connection import Handler, HttpBounds, HttpConnection, Share
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.parsing.message import FROM_CLIENTS, HeadLimits
-from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.connection_turns import ConnectionTurns
 from tuplegate.http.sharing.memory import Memory
 from tuplegate.http.sharing.places import Places
 from tuplegate.http.tls.certificates import TlsContext
@@ -41,13 +41,15 @@ class HttpServer:
         bounds: HttpBounds,
         memory: Memory,
         *,
-        rota: Rota | None = None,
+        turns: ConnectionTurns | None = None,
         tls: TlsContext | None = None,
         cors: CorsPolicy | None = None,
         limits: HeadLimits = FROM_CLIENTS,
     ) -> None:
-        """Servers on the same loop share the rota. `limits` are those of the heads of requests."""
-        self._shared = SharedState(handler, bounds, memory, rota or Rota(), cors, limits, with_tls=tls is not None)
+        """Servers on the same loop share the turns. `limits` are those of the heads of requests."""
+        self._shared = SharedState(
+            handler, bounds, memory, turns or ConnectionTurns(), cors, limits, with_tls=tls is not None
+        )
         self._shared.on_change = self._publish_count
         self._shared.on_end = self._on_request_end
         self._shared.make_place = self._make_place
@@ -93,7 +95,7 @@ class HttpServer:
             self._on_agreed,
             self._on_refused,
             memory=shared.memory,
-            rota=shared.rota,
+            turns=shared.turns,
             on_opened=self._on_opened,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from tuplegate import worker
-from tuplegate.admission.seats import Seats
+from tuplegate.admission.fair_use.seats import Seats
 from tuplegate.data_plane.interactive.handover import Doors
 from tuplegate.engine.cells.shared import SharedCells
 from tuplegate.engine.opening import SharedEngine

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tuplegate.cli.value_forms import DOCUMENT_SQL
+from tuplegate.cli.transfer.value_forms import DOCUMENT_SQL
 from tuplegate.client.statements import quote
 
 if TYPE_CHECKING:

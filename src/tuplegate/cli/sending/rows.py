@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tuplegate.cli.sending.definitions import Record, Relation
-from tuplegate.cli.value_forms import text_sql
+from tuplegate.cli.transfer.value_forms import text_sql
 from tuplegate.client.statements import quote
 from tuplegate.client.values import Number, RepeatedNames, write
 

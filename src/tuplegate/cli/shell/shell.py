@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed, translate_failures
 from tuplegate.cli.shell.block import Act, classify, is_chained, is_read_only, remark_on_effect
-from tuplegate.cli.shell.names import NameKeeper, may_change_names
+from tuplegate.cli.shell.completion.names import NameKeeper, may_change_names
 from tuplegate.cli.shell.results import Results, say
 from tuplegate.cli.splitting import CommandLine, Reader
 

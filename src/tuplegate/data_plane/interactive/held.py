@@ -8,7 +8,7 @@ from functools import partial
 from time import time
 from typing import Final
 
-from tuplegate.admission.seats import WorkerSeats
+from tuplegate.admission.fair_use.seats import WorkerSeats
 from tuplegate.data_plane.interactive.ended import Answer, Ended, EndedTransactions, explain_end
 from tuplegate.engine import port
 from tuplegate.metrics.sums import Counted

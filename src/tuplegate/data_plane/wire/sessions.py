@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tuplegate.access.scopes import Scope
+from tuplegate.admission.fair_use.seats import WorkerSeats
 from tuplegate.admission.identity import IdentityCache, access_of
-from tuplegate.admission.seats import WorkerSeats
 from tuplegate.background import tick
 from tuplegate.data_plane.wire.admission import WireCounts
 from tuplegate.data_plane.wire.messages import WireError

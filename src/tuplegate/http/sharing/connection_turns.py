@@ -1,7 +1,7 @@
 """Gives connections their turns when all that have something to do would take too long together.
 
 A connection does little in one pass of the event loop, but there can be thousands of them. So once a pass has done much
-already, it begins nothing more for strangers, and later for nobody: they go on the rota. Each pass of the loop then
+already, it begins nothing more for strangers, and later for nobody: they wait for turns. Each pass of the loop then
 serves some of them, for a few milliseconds, one owner after another. An owner with many connections waits for itself;
 the others do not wait for it.
 """
@@ -30,7 +30,7 @@ class Turn:
         self.act = None
 
 
-class Rota:
+class ConnectionTurns:
     """The turns of all connections of one event loop."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import asyncio
 from typing import Protocol
 
 from tuplegate.http.parsing.framing import Buffer
-from tuplegate.http.sharing.connection_turns import Rota, Turn
+from tuplegate.http.sharing.connection_turns import ConnectionTurns, Turn
 from tuplegate.http.sharing.memory import Holding
 from tuplegate.protocol.errors import ServiceError
 
@@ -40,10 +40,10 @@ class Intake:
     """`unread` has the bytes that were not consumed. Without a `holding` nothing is charged."""
 
     def __init__(
-        self, transport: asyncio.Transport, rota: Rota, holding: Holding | None, reader: IntakeReader | None
+        self, transport: asyncio.Transport, turns: ConnectionTurns, holding: Holding | None, reader: IntakeReader | None
     ) -> None:
         self._transport = transport
-        self._rota = rota
+        self._turns = turns
         self._holding = holding
         self._reader = reader
         """None once nothing is consumed any more: what arrives is dropped."""
@@ -65,7 +65,7 @@ class Intake:
         if reader is None or self.is_consuming:
             return
         if self._turn is None:
-            if not self._rota.is_late(reader.owner):
+            if not self._turns.is_late(reader.owner):
                 self._consume(reader)
                 return
             self.ask_turn()
@@ -74,7 +74,7 @@ class Intake:
     def ask_turn(self) -> None:
         """Have the reader consume what it can in another pass of the loop. `settle` or `listen` must follow."""
         if self._turn is None and self._reader is not None:
-            self._turn = self._rota.ask(self._reader.owner, self._have_turn)
+            self._turn = self._turns.ask(self._reader.owner, self._have_turn)
 
     def _have_turn(self) -> None:
         self._turn = None

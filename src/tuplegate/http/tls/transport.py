@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from tuplegate.http.sharing.connection_turns import Rota
+from tuplegate.http.sharing.connection_turns import ConnectionTurns
 from tuplegate.http.sharing.intake import Intake
 from tuplegate.http.sharing.memory import Holding, Memory, stranger_at
 from tuplegate.http.sharing.precedence import NEW_S, Standing, Waiting
@@ -56,14 +56,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         on_refused: "Callable[[TlsTransport, Exception], None]",
         server_name: str | None = None,
         memory: Memory | None = None,
-        rota: Rota | None = None,
+        turns: ConnectionTurns | None = None,
         on_opened: "Callable[[TlsTransport], None] | None" = None,
     ) -> None:
         """With a `server_name` this is the client's side. `on_refused` is called with what went wrong before the
         handshake was done.
 
         What is held for the other side is charged to `memory` under its address; a connection at its bound is closed.
-        If there is a `rota`, the connection takes its turns there.
+        Where `turns` are given, the connection takes its own among them.
         """
         super().__init__()
         self._make_above: Callable[[TlsTransport], asyncio.Protocol] | None = make_above
@@ -78,7 +78,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._hello: HelloCheck | None = None
         self._negotiated = 0
         """Bytes that were taken during the handshake."""
-        self._rota = rota or Rota()
+        self._turns = turns or ConnectionTurns()
         self._memory = memory
         self.is_full = False
         """The protocol above wants no more just now. See `IntakeReader`."""
@@ -92,7 +92,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._opened_at = self._loop.time()
         self.address = stranger_at(transport)
         holding = None if self._memory is None else Holding(self._memory, self.address, self._below)
-        self._intake = Intake(self._below, self._rota, holding, self)
+        self._intake = Intake(self._below, self._turns, holding, self)
         if self._on_opened is not None:
             self._on_opened(self)
         if self._server_name is not None:

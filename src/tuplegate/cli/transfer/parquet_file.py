@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from tuplegate.cli.files import BadFile, Batch, Guessed, NamedColumns, Texts, check_columns, compute_digest
+from tuplegate.cli.transfer.files import BadFile, Batch, Guessed, NamedColumns, Texts, check_columns, compute_digest
 from tuplegate.client.values import find_converter, write
 
 _BATCH_BYTES = 2**19

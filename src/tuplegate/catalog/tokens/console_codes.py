@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tuplegate.access.tokens import Token
-from tuplegate.catalog.credentials import KEY_LIVES, OPENER_LIVES
 from tuplegate.catalog.metadata import Actor, Metadata, build_change
+from tuplegate.catalog.tokens.credentials import KEY_LIVES, OPENER_LIVES
 
 CODE_LIFETIME_S: Final = 60
 

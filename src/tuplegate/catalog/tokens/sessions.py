@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from tuplegate.access.tokens import Token
-from tuplegate.catalog.credentials import SESSION_LIVES
 from tuplegate.catalog.metadata import Actor, Records, change, read
 from tuplegate.catalog.paging import ORDER, Page, build_page
+from tuplegate.catalog.tokens.credentials import SESSION_LIVES
 from tuplegate.protocol.control import ListedSession, SessionRecord
 
 _RECORD = (

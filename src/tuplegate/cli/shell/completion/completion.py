@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tuplegate.cli.shell.keywords import KEYWORDS, RESERVED
-from tuplegate.cli.shell.names import Names
+from tuplegate.cli.shell.completion.keywords import KEYWORDS, RESERVED
+from tuplegate.cli.shell.completion.names import Names
 from tuplegate.cli.splitting import CommandLine, Reader
 from tuplegate.client.statements import quote
 

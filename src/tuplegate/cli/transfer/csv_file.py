@@ -10,10 +10,19 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from tuplegate.cli.csv_form import CsvForm
-from tuplegate.cli.csv_syntax import FIRST_LINE, CsvFault, CsvSyntax, count_lines, find_column, unquote
-from tuplegate.cli.files import BadFile, Batch, Guessed, HashedFile, Texts, check_columns, compute_digest, open_hashed
-from tuplegate.cli.guesses import Guess
+from tuplegate.cli.transfer.csv_form import CsvForm
+from tuplegate.cli.transfer.csv_syntax import FIRST_LINE, CsvFault, CsvSyntax, count_lines, find_column, unquote
+from tuplegate.cli.transfer.files import (
+    BadFile,
+    Batch,
+    Guessed,
+    HashedFile,
+    Texts,
+    check_columns,
+    compute_digest,
+    open_hashed,
+)
+from tuplegate.cli.transfer.guesses import Guess
 
 _BLOCK_BYTES = 2**20
 """Small enough that a block fits into a request even if every byte becomes six in JSON."""

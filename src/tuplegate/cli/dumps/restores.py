@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tuplegate.cli.array_literals import array_literal
+from tuplegate.cli.dumps.scripts import BadScript, CopyRows, Cut, Row, read_script, unquote
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import find_exit
-from tuplegate.cli.scripts import BadScript, CopyRows, Cut, Row, read_script, unquote
+from tuplegate.cli.transfer.array_literals import array_literal
 
 if TYPE_CHECKING:
     from tuplegate.client import Client, TuplegateError

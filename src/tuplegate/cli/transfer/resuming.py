@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from tuplegate.cli.exports import ExportPlan
-from tuplegate.cli.files import BadFile
+from tuplegate.cli.transfer.exports import ExportPlan
+from tuplegate.cli.transfer.files import BadFile
 
 if TYPE_CHECKING:
     from tuplegate.client import Client

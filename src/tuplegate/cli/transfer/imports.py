@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tuplegate.cli.ahead import run_ahead
-from tuplegate.cli.array_literals import array_literal
-from tuplegate.cli.files import BadFile, Batch, Guessed, RowSource, Texts
-from tuplegate.cli.value_forms import DOCUMENT_SQL
+from tuplegate.cli.transfer.ahead import run_ahead
+from tuplegate.cli.transfer.array_literals import array_literal
+from tuplegate.cli.transfer.files import BadFile, Batch, Guessed, RowSource, Texts
+from tuplegate.cli.transfer.value_forms import DOCUMENT_SQL
 from tuplegate.client.statements import quote
 from tuplegate.client.values import JsonText
 

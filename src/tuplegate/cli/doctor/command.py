@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import click
 
 from tuplegate.cli import profiles
-from tuplegate.cli.certificates import Finding, check_certificate, is_usable
+from tuplegate.cli.doctor.certificates import Finding, check_certificate, is_usable
+from tuplegate.cli.doctor.machine import check_machine
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.machine import check_machine
 from tuplegate.cli.output import choose_format, escape_controls, has_color, write_records
 from tuplegate.cli.remote import choose_ca_file, connect, options
 from tuplegate.cli.serving import load_settings

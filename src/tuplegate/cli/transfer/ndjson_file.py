@@ -11,9 +11,18 @@ from pathlib import Path
 
 import msgspec
 
-from tuplegate.cli.files import BadFile, Batch, Guessed, NamedColumns, Texts, check_columns, compute_digest, open_hashed
-from tuplegate.cli.guesses import Guess
-from tuplegate.cli.value_forms import read_document
+from tuplegate.cli.transfer.files import (
+    BadFile,
+    Batch,
+    Guessed,
+    NamedColumns,
+    Texts,
+    check_columns,
+    compute_digest,
+    open_hashed,
+)
+from tuplegate.cli.transfer.guesses import Guess
+from tuplegate.cli.transfer.value_forms import read_document
 
 _BLOCK_BYTES = 2**19
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuplegate.cli.certificates import Finding
+from tuplegate.cli.doctor.certificates import Finding
 from tuplegate.settings import Settings
 
 _FREE_MIN = 2**30

@@ -6,8 +6,8 @@ A worker that is killed loses the counts of its last seconds; nothing else depen
 import structlog
 
 from tuplegate.background import tick
-from tuplegate.catalog.credentials import Credentials
 from tuplegate.catalog.journal import Journal, Used
+from tuplegate.catalog.tokens.credentials import Credentials
 from tuplegate.engine.port import EngineFailure
 from tuplegate.http.exchange import Counts
 

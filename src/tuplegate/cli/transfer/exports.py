@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuplegate.cli.files import BadFile, check_columns
 from tuplegate.cli.splitting import Splitter
-from tuplegate.cli.value_forms import FORMS, Form, find_kind, is_own, text_sql, write_document
+from tuplegate.cli.transfer.files import BadFile, check_columns
+from tuplegate.cli.transfer.value_forms import FORMS, Form, find_kind, is_own, text_sql, write_document
 from tuplegate.client.statements import seems_to_read
 from tuplegate.protocol.statements import skip_blank
 

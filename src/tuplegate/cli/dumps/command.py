@@ -9,9 +9,9 @@ import click
 
 from tuplegate.cli import remote
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.files import write_whole
 from tuplegate.cli.remote import Failed, with_client
-from tuplegate.cli.transfer import ProgressLine
+from tuplegate.cli.transfer.command import ProgressLine
+from tuplegate.cli.transfer.files import write_whole
 
 if TYPE_CHECKING:
     from tuplegate.client import Client
@@ -80,7 +80,7 @@ def restore(client: "Client", format: str | None, file: Path, name: str) -> None
     It has that name once it is whole; where something fails on the way, nothing of it stays. FILE is read on this
     machine, by PostgreSQL's pg_restore. Needs the scope admin.
     """
-    from tuplegate.cli.restores import RestoreFailed, check_file, find_program, restore_dump
+    from tuplegate.cli.dumps.restores import RestoreFailed, check_file, find_program, restore_dump
     from tuplegate.protocol.control import NAME_RULE
 
     if not _NAME.fullmatch(name):

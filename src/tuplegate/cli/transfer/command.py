@@ -13,18 +13,18 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from tuplegate.cli import files
-from tuplegate.cli.csv_form import CsvForm, csv_options
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.output import CsvWriter, JsonLinesWriter, OutputWriter, escape_controls, write_records
 from tuplegate.cli.remote import Failed, describe_failure, find_exit, with_client
+from tuplegate.cli.transfer import files
+from tuplegate.cli.transfer.csv_form import CsvForm, csv_options
 from tuplegate.protocol.statements import first_keyword
 from tuplegate.protocol.time_limits import is_exported
 
 if TYPE_CHECKING:
-    from tuplegate.cli.exports import ExportPlan
-    from tuplegate.cli.imports import TargetTable
-    from tuplegate.cli.resuming import PartFile
+    from tuplegate.cli.transfer.exports import ExportPlan
+    from tuplegate.cli.transfer.imports import TargetTable
+    from tuplegate.cli.transfer.resuming import PartFile
     from tuplegate.client import Client
 
 Digits = dict[str, tuple[int, int]]
@@ -71,15 +71,15 @@ def _open_source(path: Path, format: str, form: CsvForm) -> files.RowSource:
     """Open the file. `form` applies to CSV only."""
     match format:
         case "csv":
-            from tuplegate.cli.csv_file import CsvFile
+            from tuplegate.cli.transfer.csv_file import CsvFile
 
             return CsvFile(path, form)
         case "ndjson":
-            from tuplegate.cli.ndjson_file import NdjsonFile
+            from tuplegate.cli.transfer.ndjson_file import NdjsonFile
 
             return NdjsonFile(path)
         case _:
-            from tuplegate.cli.parquet_file import ParquetSource
+            from tuplegate.cli.transfer.parquet_file import ParquetSource
 
             return ParquetSource(path)
 
@@ -109,7 +109,7 @@ def import_(
     An import that was cut off goes on where it was when it is started again. CSV has a first line with the names of the
     columns, or all columns of the table in their order. An empty field is NULL, and "" is the empty text.
     """
-    from tuplegate.cli.imports import ImportFailed, ImportJob, find_target, fit_columns
+    from tuplegate.cli.transfer.imports import ImportFailed, ImportJob, find_target, fit_columns
     from tuplegate.client import TuplegateError
 
     # Rows are many objects without cycles: the garbage collector need not scan them so often.
@@ -153,7 +153,7 @@ def import_(
 
 
 def _create_table(client: "Client", table: str, source: files.RowSource) -> None:
-    from tuplegate.cli.imports import create_target
+    from tuplegate.cli.transfer.imports import create_target
 
     guessed = source.guess()
     create_target(client, table, source, guessed)
@@ -162,7 +162,7 @@ def _create_table(client: "Client", table: str, source: files.RowSource) -> None
 
 
 def _show_guessed(format: str | None, source: files.RowSource, target: "TargetTable | None") -> None:
-    from tuplegate.cli.imports import fit_columns
+    from tuplegate.cli.transfer.imports import fit_columns
 
     if target is not None and not source.named:
         fit_columns(source, target)
@@ -190,8 +190,8 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
     refused. If the export of a table with a primary key into CSV or NDJSON is cut off, it goes on when it is started
     again.
     """
-    from tuplegate.cli.exports import plan_export
-    from tuplegate.cli.resuming import NO_KEY, PartFile, find_key
+    from tuplegate.cli.transfer.exports import plan_export
+    from tuplegate.cli.transfer.resuming import NO_KEY, PartFile, find_key
     from tuplegate.client import TuplegateError
 
     table = sql if " " not in sql.strip() else None
@@ -243,7 +243,7 @@ def _export(
     part: "PartFile",
     open_writer: Callable[[], AbstractContextManager[tuple[OutputWriter, IO[Any]]]],
 ) -> int:
-    from tuplegate.cli.exports import accept_answer
+    from tuplegate.cli.transfer.exports import accept_answer
 
     progress = ProgressLine()
     count = 0
@@ -274,7 +274,7 @@ def _export(
 def _open_writer(kind: str, part: "PartFile", digits: Digits, form: CsvForm) -> Iterator[tuple[OutputWriter, IO[Any]]]:
     """Yield a writer for this kind of file, and the file. The file is on the disk afterwards."""
     if kind == "parquet":
-        from tuplegate.cli.parquet_file import ParquetWriter
+        from tuplegate.cli.transfer.parquet_file import ParquetWriter
 
         with part.path.open("wb") as binary, closing(ParquetWriter(binary, digits)) as parquet:
             yield parquet, binary
