@@ -1,4 +1,4 @@
-"""The pools of all databases: made when they are asked for, bounded together, gone when nobody uses them."""
+"""The pools of all databases: makes them on demand, bounds them together, and drops unused ones."""
 
 import asyncio
 from typing import Final
@@ -72,7 +72,7 @@ class Pools:
 
     @property
     def databases(self) -> list[str]:
-        """Return the databases that were used lately."""
+        """Return the databases that were used recently."""
         return list(self._states)
 
     def pause(self, databases: frozenset[str]) -> None:
@@ -89,7 +89,8 @@ class Pools:
                 pool.turn_away("the database is elsewhere now")
 
     def tick(self, now: float) -> None:
-        """Turn away who has waited too long; close connections that nobody uses, and pools that have none left."""
+        """Turn away requests that have waited too long; close connections that stay unused, and drop pools that have
+        none left."""
         for key, pool in list(self._pools.items()):
             pool.end_waiting(now)
             pool.leave_nodes()
@@ -118,7 +119,8 @@ class Pools:
         return add_settings(tenant, target.database, settings)
 
     def _make_room(self, idle_since: float, owner: str | None) -> None:
-        """Close the longest idle connection, of all or of this owner, if it has been idle since before then."""
+        """Close the connection that has been idle the longest, if it was idle since before `idle_since`. With an owner,
+        only look at that owner's connections."""
         close_longest_idle((pool for pool in self.all() if owner is None or pool.owner == owner), idle_since)
 
 

@@ -1,4 +1,4 @@
-"""A connection for the service's own use: statements one after the other, with a deadline over all of them."""
+"""A connection for the service's own use: runs statements one after the other, with one deadline for all."""
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.failures import is_node_failure, refine
@@ -12,12 +12,12 @@ from tuplegate.engine.run.run import Run
 
 
 class SessionRun(Run[Pool]):
-    """Fills the port's `EngineSession`. `under_way`: something was sent and is not answered yet."""
+    """Fills the port's `EngineSession`. `under_way`: a statement was sent and is not answered yet."""
 
     under_way = False
 
     def end(self, why: Why, full_at: int = 0) -> None:
-        """Cancel what is under way; what is sent after it is refused."""
+        """Cancel the statement under way, if any, and refuse later ones."""
         if self.under_way:
             super().end(why, full_at)
         else:
