@@ -1,13 +1,13 @@
 """The port: what the planes need of an engine, in words that any SQL engine can fill.
 
 A plane gives a `Target` (which database, with which rights) and a `Statement`, and gets rows that are JSON already:
-encoding a value needs the engine's knowledge of its types, so the engine's side does it. Every failure is an exception
-of `failures`; none of them names a driver.
+only the engine's side knows the types, so it encodes the values. Every failure is an exception of `failures`; none of
+them names a driver.
 
-One module for each subject: `shapes` (how rows are asked for), `work` (the records of every request), `results`,
-`transactions`, `open_transactions`, `failures`, `wire`, `reports` (what an engine says of itself), `databases`,
-`engine` (the port itself) and `installing` (what the service's processes do with an engine before they use it). Records
-are msgspec structs, which cost a tenth of a frozen dataclass.
+One module for each subject: `shapes` (the form of rows), `work` (the records of every request), `results`,
+`transactions`, `open_transactions`, `failures`, `wire`, `reports` (an engine's reports about itself), `databases`,
+`engine` (the port itself) and `installing` (the preparation of an engine before its use). Records are msgspec structs,
+which cost a tenth of a frozen dataclass.
 """
 
 from tuplegate.engine.port.databases import FIRST_ENGINE as FIRST_ENGINE

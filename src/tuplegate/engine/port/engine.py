@@ -20,17 +20,17 @@ from tuplegate.engine.port.work import Bounds, Result, Statement, Target
 
 
 class Lock(StrEnum):
-    """The names that can be held in a database: see `Engine.hold_in`."""
+    """The kinds of locks in a database: see `Engine.hold_in`."""
 
     TRANSACTION = "transaction"
-    """An id that a client chose, while its transaction runs: the adapter takes one that nobody holds for aborted."""
+    """An id that a client chose, while its transaction runs: the adapter takes an id that is not held for aborted."""
     IDEMPOTENCY = "idempotency"
-    """A key, while its request runs."""
+    """An idempotency key, while its request runs."""
     DUMP = "dump"
     """The right to dump the database."""
 
     def name_in(self, database: str, key: str = "") -> str:
-        """Return its name in a database. Everybody who holds it, or asks for it, makes its name here."""
+        """Return the name of this lock in a database. All who hold it or ask for it use this name."""
         return f"{self}/{database}/{key}" if key else f"{self}/{database}"
 
 
@@ -44,15 +44,15 @@ class EngineSession(Protocol):
 class Snapshots(Protocol):
     """Reads that need not be serializable: each shows one moment, at or behind the position `after`.
 
-    A replica that has come so far answers them, or else the primary, as if there were no replica. A text that is no
-    position of the engine's raises BadPosition.
+    A replica that has reached the position answers; without one, the primary. A text that is no position of the
+    engine's raises BadPosition.
     """
 
     def check(self, position: bytes) -> None:
-        """Raise BadPosition where the text is no position."""
+        """Raise BadPosition if the text is no position."""
 
     def asked_of(self, engine: "Engine") -> "Snapshots":
-        """Return reads that check positions as these do, and that `engine` answers, without replicas."""
+        """Return reads that check positions like these, but that `engine` answers, without replicas."""
 
     async def query(self, target: Target, statement: Statement, bounds: Bounds, after: bytes | None) -> Result: ...
 
@@ -67,11 +67,11 @@ class Snapshots(Protocol):
 
 
 class Engine(Protocol):
-    """The port."""
+    """An engine as the planes use it."""
 
     @property
     def weaknesses(self) -> tuple[Weakness, ...]:
-        """Return what was found open to tenants when the service started."""
+        """Return the weaknesses that were found when the service started."""
 
     @property
     def snapshots(self) -> Snapshots: ...
@@ -81,7 +81,8 @@ class Engine(Protocol):
         """Return whether there are replicas, and so answers need positions."""
 
     async def position(self) -> bytes:
-        """Return a position behind everything answered so far; where the engine tells none, one no replica reaches."""
+        """Return a position behind everything answered so far; if the engine tells none, one that no replica
+        reaches."""
 
     async def query(self, target: Target, statement: Statement, bounds: Bounds) -> Result: ...
 
@@ -97,44 +98,42 @@ class Engine(Protocol):
         """Run all statements or none. A failure carries the index of the statement that failed."""
 
     async def begin(self, target: Target, id: str, timeout_ms: int, *, read_only: bool) -> OpenTransaction:
-        """Begin a transaction that stays open. If it commits anything, `abort_id` finds that out by its id.
+        """Begin a transaction that stays open. If it commits anything, `abort_id` can tell by its id.
 
-        Raises EngineBusy where as many are open as may be. `timeout_ms` is how long it may wait for a connection.
+        Raises EngineBusy if too many are open. `timeout_ms` bounds the wait for a connection.
         """
 
     async def begin_id(self, database: str, id: str) -> bool:
-        """Take an id that a client chose; return False where it was used before."""
+        """Record an id that a client chose; return False if it was used before."""
 
     async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> Outcome:
-        """Make the id aborted for good, unless it is committed; return its final state."""
+        """Record the id as aborted for good, unless it is committed; return its final state."""
 
     async def find_id(self, database: str, id: str) -> Outcome | None:
-        """Return the state of an id that a client chose, or None where it was never seen."""
+        """Return the state of an id that a client chose, or None if it was never seen."""
 
     async def find_kept(self, database: str, route: str, key: str) -> KeptAnswers: ...
 
     def pause(self, databases: frozenset[str]) -> None:
-        """Let go of these databases and of no others: requests for them wait, or are refused as busy."""
+        """Suspend these databases and no others: requests for them wait, or are refused as busy."""
 
     def bound_size(self, database: str, bytes_max: int | None) -> None:
-        """Refuse what takes more room once the database is larger than this; None allows any size."""
+        """Refuse statements that take more room once the database is larger than this; None allows any size."""
 
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
-        """Hold a name for this installation until the block is left. Gives False where somebody else holds it."""
+        """Hold a name for this installation until the block is left. Yields False if it is held already."""
 
     def hold_in(self, database: str, lock: Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
-        """Do the same with a lock of a database, on the engine that the database is on."""
+        """Hold a lock of a database as `hold` does, on the engine that has the database."""
 
     async def outcome(self, target: Target, number: int, mark: str = "", history: int = 0) -> Outcome | None:
-        """Return what became of the transaction, or None where the engine does not know it any more. Raises
-        OutcomeUnknown where another server has taken the place of the one that gave the number, and cannot tell.
-
-        `mark` and `history` came with its result. A client learns the number of a committed transaction, or of one
-        that is decided, so a number that another engine has given is that of a committed one.
-        """
+        """Return the outcome of the transaction, or None if the engine does not know it any more. Raises OutcomeUnknown
+        if another server has replaced the one that gave the number, and cannot tell. `mark` and `history` came with its
+        result. A client learns the number only of a transaction that is committed or decided, so a number that another
+        engine has given is that of a committed one."""
 
     async def outcome_of_lost(self, target: Target, ticket: Ticket, mark: str = "") -> Outcome:
-        """Do the same by the ticket that an OutcomeUnknown came with."""
+        """Return the outcome of the transaction by the ticket of its OutcomeUnknown."""
 
     def stream(
         self, target: Target, statement: Statement, bounds: Bounds
@@ -146,7 +145,8 @@ class Engine(Protocol):
         """Return the relations that the target's role may see."""
 
     def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
-        """Count an answer of this size against the memory for rows until the block is left: its client takes it."""
+        """Count an answer of this size against the memory for rows until the block is left, while its client takes
+        it."""
 
     def session(self, target: Target, timeout_ms: int) -> AbstractAsyncContextManager[EngineSession]:
         """Open a connection of the target's role. Leaving the block closes it and rolls back what is not committed."""
@@ -157,25 +157,25 @@ class Engine(Protocol):
         """Open a connection over which a client speaks to the engine itself; leaving the block ends it.
 
         `settings` are the client's own, `application` the name that it gives itself; statements have these bounds until
-        they get others. Raises StatementFailed where the engine refuses the settings, EngineBusy where there are as
-        many connections as may be, and NotSupported.
+        they get others. Raises StatementFailed if the engine refuses the settings, EngineBusy if there are too many
+        connections, and NotSupported.
         """
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
-        """Make a new, empty schema that the database's writing role owns, and give its name.
+        """Make a new, empty schema that the database's writing role owns, and yield its name.
 
-        Leaving the block drops it with everything in it. Where the worker dies first, the next one does.
+        Leaving the block drops it with everything in it. If the worker dies first, the next one does.
         """
 
     def dump(
         self, database: str, timeout_s: float, organization: str | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Give everything that the tenant has in the database at one moment, as a file in the engine's own format.
+        """Yield all of the tenant's data in the database at one moment, as a file in the engine's own format.
 
         An `organization` gets no more than its share of the places; None is the service itself.
 
         The block is entered when the first bytes are there, so most failures come before any. A dump that ends early
-        raises: what was read so far is no file. Raises NotSupported, AlreadyRunning, EngineBusy, DumpFailed.
+        raises: the bytes read so far are no file. Raises NotSupported, AlreadyRunning, EngineBusy, DumpFailed.
         """
 
     async def durability(self, target: Target) -> Durability: ...
@@ -185,11 +185,11 @@ class Engine(Protocol):
     def measure(self) -> Measured: ...
 
     def stop_running(self) -> None:
-        """Cancel what runs, but nothing that is being committed."""
+        """Cancel running statements, but nothing that is being committed."""
 
 
 class OpenEngine(Engine, Protocol):
     """One engine of possibly several."""
 
     def let_go(self, database: str) -> None:
-        """Turn away who waits for the database: it has moved to another engine."""
+        """Turn away requests that wait for the database: it has moved to another engine."""

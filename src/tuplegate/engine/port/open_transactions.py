@@ -13,17 +13,17 @@ from tuplegate.engine.port.work import Bounds, Result, Statement
 
 
 class EndReason(StrEnum):
-    """Why an open transaction was rolled back."""
+    """The reason why an open transaction was rolled back."""
 
     ROLLBACK = "rollback"
-    """Its client wanted it, or sent a commit that failed."""
+    """Its client asked for it, or sent a commit that failed."""
     IDLE = "idle"
     LIFETIME = "lifetime"
     CONFLICT = "conflict"
     REVOKED = "revoked"
-    """The key that began it may do no more."""
+    """The key that began it has lost its rights."""
     LIMIT = "limit"
-    """It took more than it may: locks, room, rows that were too wide."""
+    """It exceeded a bound: locks, room, rows that were too wide."""
     LOST = "lost"
     """Its connection is gone, or the worker that held it."""
 
@@ -31,38 +31,38 @@ class EndReason(StrEnum):
 class OpenTransaction(Protocol):
     """A transaction that stays open between the requests of a client. Its methods are called one at a time.
 
-    A statement that fails leaves it failed: the engine refuses every further one until the client goes back to a
-    savepoint. A conflict ends it.
+    A statement that fails makes the transaction failed: the engine refuses further statements until the client goes
+    back to a savepoint. A conflict ends it.
     """
 
     on_over: Callable[[], None] | None
-    """Called once, when it is over."""
+    """Called once, when the transaction is over."""
 
     @property
     def is_failed(self) -> bool: ...
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a statement has not ended yet, also one whose client has left."""
+        """Return whether a statement has not ended yet, including one whose client has left."""
 
     @property
     def over(self) -> EndReason | Outcome | None:
-        """Return what became of it, once it is over: COMMITTED, IN_PROGRESS where that is unknown, or the reason for
-        the rollback."""
+        """Return the end of the transaction, or None while it is open: COMMITTED, IN_PROGRESS if the outcome is
+        unknown, or the reason for the rollback."""
 
     async def query(self, statement: Statement, bounds: Bounds) -> Result: ...
 
     async def query_each(self, statement: Statement, lists: list[list[msgspec.Raw]], bounds: Bounds) -> Result:
-        """Run a statement once with each list of parameters. The result has the rows of all, one after the other, and
-        the sum of the affected rows. A failure tells at which list it happened."""
+        """Run a statement once with each list of parameters. The result has the rows of all runs in order, and the sum
+        of the affected rows. A failure has the index of its list."""
 
     def stream(self, statement: Statement, bounds: Bounds) -> AbstractAsyncContextManager[RowStream]:
-        """Run a statement and give its rows as they come. Leaving the block early cancels the statement."""
+        """Run a statement and yield its rows as they come. Leaving the block early cancels the statement."""
 
     async def commit(self, last: Statement | None, bounds: Bounds) -> TransactionResult:
-        """Run one more statement, if there is one, and commit. The transaction is over afterwards in any case.
+        """Run one more statement, if given, and commit. The transaction is over afterwards in any case.
 
-        Whoever asks for it sees it through: what is decided must be carried out, so it may not be cancelled.
+        The caller must not be cancelled: what is decided must be carried out.
         """
 
     async def roll_back(self) -> None: ...
@@ -71,4 +71,4 @@ class OpenTransaction(Protocol):
         """Cancel the statement that runs, if one does."""
 
     def abort(self, reason: EndReason) -> None:
-        """Roll it back, whatever it does just now, unless it is being committed."""
+        """Roll the transaction back at any stage, unless it is being committed."""
