@@ -1,4 +1,4 @@
-"""The pools of all databases: made when they are asked for, bounded together, gone when nobody uses them."""
+"""The pools of all databases: makes them on demand, bounds them together, and drops unused ones."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -30,8 +30,8 @@ from tuplegate.engine.postgres.safety.stubborn import STUCK_MAX, Stubborn
 from tuplegate.engine.postgres.tenancy.roles import forget_settings
 from tuplegate.engine.postgres.transaction.records import Records
 
-# Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
-# change what its next connection starts with.
+# Options of the start-up packet override ALTER … SET for a role or a database, so a tenant cannot change the settings
+# that its next connection starts with.
 SESSION_SETTINGS: Final = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, MDY",
@@ -62,10 +62,11 @@ _WAITS_FOR_STANDBY: Final = (
 )
 
 _AT_ONCE: Final = "XX000"
-"""What the engine says where somebody else has changed the same role in this very moment, as `role_settings` may."""
+"""The engine's error when another session changes the same role at the same moment, as `role_settings` may."""
 
 _CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
-"""How often a database is asked for code that others stored; alone, for what was stored at the engine itself."""
+"""How often to look for code that others have stored. With one worker, only code stored at the engine itself can be
+missed."""
 
 
 def _isolation(target: port.Target) -> str:
@@ -78,7 +79,7 @@ def _read_only(target: port.Target) -> str:
 
 
 class Pools:
-    """The pools of all databases, for each one that writes and one that reads; `states` is what both have in common."""
+    """One write pool and one read pool per database; `states` holds the parts that both share."""
 
     def __init__(
         self,
@@ -92,8 +93,8 @@ class Pools:
         meter: Meter,
         stocks: Stocks | None = None,
     ) -> None:
-        """`meter` counts the transactions that begin. `stocks` are those of other pools, which hold
-        their rows within the same bound."""
+        """Make no pool yet. `meter` counts the transactions that begin. `stocks` are shared with other pools, if they
+        hold their rows within the same bound."""
         self._settings = settings
         self._connector = connector
         self.primary = connector.primary
@@ -110,7 +111,7 @@ class Pools:
         self.can = probed.can
         self._built_in = probed.built_in
         self.stocks = stocks or settings.stocks or Stocks(settings.rows_bytes_max)
-        # What is changed on the primary comes to a replica by itself.
+        # A replica learns of changes on the primary by replication, not through this service.
         is_alone = settings.tally.workers == 1 and not settings.tally.shared and not settings.is_replica
         self._server = Server(
             self.primary,
@@ -134,11 +135,11 @@ class Pools:
 
     @property
     def held(self) -> HeldCounts:
-        """Return how many connections open transactions keep."""
+        """Return the number of connections that open transactions keep."""
         return self._server.held
 
     def find_pool(self, target: port.Target) -> Pool:
-        """Return the pool of the target, and make one where there is none yet."""
+        """Return the pool of the target; make it if it is missing."""
         pools = self.writing if target.as_writer else self.reading
         return pools.get(target.database) or self._new(pools, target)
 
@@ -177,7 +178,7 @@ class Pools:
             del self.states[database]
 
     def note_change(self, database: str) -> None:
-        """Note that something was committed there past the pools, which can have made code."""
+        """Note that something was committed in the database other than through the pools: it can have made code."""
         self._find_definitions(database).note_change()
 
     async def close(self) -> None:
@@ -222,8 +223,8 @@ class Pools:
         await restore_password(self._connector, name_role(target.database, target.login), self._settings.secret)
 
     async def _forget_settings(self, target: port.Target) -> None:
-        """Forget a role's settings, in a session of its own: a statement of the tenant's may hold the lock that it
-        needs. Not as the role itself: its settings may keep it from logging in."""
+        """Undo a role's settings, in a session of its own: a tenant's statement may hold the lock that this needs. Not
+        as the role itself: its settings may keep it from logging in."""
         role = name_role(target.database, target.login)
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             for statement in forget_settings(target.database, role):
@@ -246,7 +247,7 @@ class Pools:
         return ask_after_commit(Records(database_secret(settings.secret, database)).reached())
 
     def make_login(self, target: port.Target, settings: dict[str, str], application: str) -> Login:
-        """Return a login of the target's role for a client of its own, whose settings it starts with."""
+        """Return a login of the target's role for one client, which starts with the client's settings."""
         expected = Expected(
             _isolation(target), _read_only(target), settings.get("search_path", SESSION_SETTINGS["search_path"])
         )

@@ -1,7 +1,7 @@
-"""Puts statements to the engine prepared, where they come often and mean the same that way (see `kept` and `plans`).
+"""Prepares statements that are frequent and mean the same when prepared (see `kept` and `plans`).
 
-A statement that is to be prepared is prepared in the write that runs it first. Whether it may be is asked of the engine
-once it is through.
+A statement is prepared in the write that first runs it so. The question whether it may be prepared is put to the engine
+after an earlier run.
 """
 
 from functools import lru_cache
@@ -41,12 +41,12 @@ _OWN: Final = _OF_TEMPLATES["select"]
 
 
 def read_statement(statement: port.Statement, template: Template | None) -> Facts:
-    """Return the facts of a statement; those of a template, whatever its literals are."""
+    """Return the facts of a statement; those of a template do not depend on its literals."""
     return read_facts(statement.sql, statement.keyword) if template is None else _OF_TEMPLATES[statement.keyword]
 
 
 def drop_stale(member: Member, state: DatabaseState, key: Key, kept: KeptStatement, now: float) -> list[Command]:
-    """Forget what must be prepared anew; return the command for that, if it must."""
+    """Forget a prepared statement that is stale; return the command that removes it, if it is."""
     if kept.runs and kept.until > now and kept.version == state.version:
         return []
     del member.kept[key]
@@ -62,8 +62,8 @@ def prepare(
     facts: Facts,
     now: float,
 ) -> KeptStatement | Form | None:
-    """Note a statement that is to be prepared. Return a form where its columns must be judged first, and None where it
-    does not come often, or is not known to mean the same later."""
+    """Note a statement to prepare. Return a form if its columns must be judged first, and None if it is not frequent,
+    or may not mean the same later."""
     often, version = state.often_seen, state.version
     if not often.note(key) or not is_lasting(key[0]):
         return None
@@ -81,7 +81,7 @@ def prepare(
 
 
 def measure_common(statement: port.Statement) -> int:
-    """Return up to where the text that is prepared is the one that was sent: a position of an error means the same
+    """Return the length of the common start of the prepared and the sent text: an error's position means the same
     there."""
     template = None if statement.params else find_template(statement.sql, statement.keyword)
     if template is None:
@@ -95,12 +95,13 @@ def measure_common(statement: port.Statement) -> int:
 
 
 def prepares(command: Command) -> bool:
-    """Return whether the command prepares a statement; one that fails has run nothing."""
+    """Return whether the command prepares a statement; if such a command fails, nothing has run."""
     return bool(command.name and command.sql)
 
 
 async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *, is_template: bool) -> None:
-    """Ask what the columns are, once the statement is through; another time, where the engine does not say."""
+    """Ask for the columns after the statement has run, and judge it. If the engine does not answer, a later run tries
+    again."""
     version = pool.state.version
     try:
         results = await member.run(ask_for_columns(form))
@@ -116,10 +117,10 @@ async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *,
 
 
 class Preparing:
-    """The statements of a transaction, as far as they are prepared on its connection. All of them must be plain, in a
-    database without code.
+    """The statements of a transaction that are prepared on its connection. All of them must be plain, in a database
+    without code.
 
-    `is_in_doubt`: one is to be prepared, or forgotten, by what is sent next; if that fails nobody knows whether it was.
+    `is_in_doubt`: the next write prepares or forgets one; if that fails, nobody knows whether it did.
     """
 
     def __init__(self, pool: Pool, member: Member, now: float) -> None:
@@ -139,7 +140,7 @@ class Preparing:
         chunk_rows: int,
         rows: RowCollector,
     ) -> list[Command]:
-        """Return what runs the statement with that index; it is the last of the commands."""
+        """Return the commands that run the statement with that index; the last one is the run."""
         as_sent = Command(statement.sql.encode(), params, chunk_rows, begins=False)
         template = None if statement.params else find_template(statement.sql, statement.keyword)
         if template is None and len(statement.sql) > LENGTH_MAX:
@@ -159,8 +160,8 @@ class Preparing:
         return [*commands, Command(b"", values, chunk_rows, name=kept.name, begins=False)]
 
     def put_own(self, command: Command) -> list[Command]:
-        """Return what runs a command of the service's own, whose text is always the same. It is the last of the
-        commands."""
+        """Return the commands that run a command of the service's own, whose text is always the same; the last one is
+        the run."""
         key = _own_key(command.sql)
         commands: list[Command] = []
         kept = self._find_fresh(key, commands)
@@ -172,11 +173,11 @@ class Preparing:
         return [*commands, Command(b"", command.params, name=kept.name, begins=command.begins)]
 
     def may_be_cause(self, failure: port.StatementFailed) -> bool:
-        """Return whether the text may be right, and be wrong only as it is prepared; or the other way round."""
+        """Return whether the failure may come from the preparation, not from the text; or the other way round."""
         return failure.never_ran and failure.statement in self._prepared
 
     def _find_fresh(self, key: Key, commands: list[Command]) -> KeptStatement | None:
-        """Return what is prepared; forget what must be prepared anew."""
+        """Return the prepared statement, if it is fresh; forget a stale one."""
         kept = self._member.kept.get(key)
         if kept is None:
             return None
@@ -208,18 +209,18 @@ class Preparing:
         return bool(self._unjudged)
 
     def prepare_anew(self) -> None:
-        """Let what is prepared be so anew before it runs again."""
+        """Have the prepared statements prepared anew before they run again."""
         for _, kept in self._kept:
             kept.runs = 0
 
     def note_noise(self) -> None:
-        """Keep nothing prepared that gave notices: it would give them only when it is planned."""
+        """Do not keep statements prepared that gave notices: they would give them only when they are planned."""
         for key, _ in self._kept:
             self._pool.state.often_seen.note_noise(key)
         self.prepare_anew()
 
     async def judge(self) -> None:
-        """Judge what comes often, when the transaction is over."""
+        """Judge the frequent statements, after the transaction."""
         for key, (form, is_template) in self._unjudged.items():
             if self._member.closed:
                 return
@@ -228,5 +229,5 @@ class Preparing:
 
 @lru_cache(maxsize=100)
 def _own_key(sql: bytes) -> Key:
-    """Return the same key each time: connections that keep it share it."""
+    """Return the same key object each time: connections share it."""
     return sql.decode(), ()

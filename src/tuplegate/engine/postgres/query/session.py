@@ -1,7 +1,8 @@
-"""A connection for the service's own use: statements one after the other, with a deadline over all of them.
+"""A connection for the service's own use: runs statements one after the other, with one deadline for all.
 
-It carries statements that the service has written itself, so that they may open and end transactions, which no text of
-a tenant may. It is guarded like any other: what writes and has outlived the engine's memory ends as a conflict.
+It carries only statements that the service has written itself. So they may open and end transactions, which a tenant's
+text may not. It is guarded like any other run: a writing transaction that has outlived the engine's memory ends as a
+conflict.
 """
 
 from psycopg import pq
@@ -20,7 +21,7 @@ _IDLE = pq.TransactionStatus.IDLE
 
 
 class SessionRun(Run[Pool]):
-    """`under_way`: something was sent and is not answered yet."""
+    """Fills the port's `EngineSession`. `under_way`: a segment was sent and is not answered yet."""
 
     def __init__(
         self, pool: Pool, target: port.Target, member: Member, bounds: port.Bounds, deadline: float, *, writes: bool
@@ -39,7 +40,7 @@ class SessionRun(Run[Pool]):
         return self._writes
 
     def end(self, why: Why, full_at: int = 0) -> None:
-        """Cancel what is under way; what is sent after it is refused."""
+        """Cancel the segment under way, if any, and refuse later ones."""
         if self.under_way:
             super().end(why, full_at)
         else:
@@ -49,7 +50,7 @@ class SessionRun(Run[Pool]):
         return port.SessionResult(read_text_rows((await self.send([make_command(sql, params)]))[-1]))
 
     async def send(self, commands: list[Command], on_rows: OnRows | None = None) -> list[PGresult]:
-        """Send one segment; return its results when all of it went well."""
+        """Send one segment; return its results if all commands succeeded."""
         self.check_ended()
         if self.member.pgconn.transaction_status == _IDLE:
             self.begun = self.member.meter.begun

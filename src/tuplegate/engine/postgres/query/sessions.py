@@ -12,8 +12,8 @@ from tuplegate.engine.postgres.query.session import SessionRun
 async def open_session(
     pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float
 ) -> AsyncIterator[SessionRun]:
-    """Open a session on a connection apart from the pool's own: two that wait for each other need two, however small
-    the pool is."""
+    """Open a session on a connection apart from the pool's own: two sessions that wait for each other need two
+    connections, however small the pool is."""
     member = await pool.open_apart()
     session = SessionRun(pool, target, member, bounds, deadline, writes=True)
     try:

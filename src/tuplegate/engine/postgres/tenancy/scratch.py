@@ -1,8 +1,8 @@
-"""Schemas for the service's own trials in a tenant's database, which are gone afterwards whatever happens.
+"""Schemas for the service's own trials in a tenant's database, which are dropped afterwards in any case.
 
-A worker holds the name of every schema that it uses, by a lock that vanishes with it. So a schema whose name nobody
-holds was left by a worker that died, and whoever finds it drops it: a worker when it starts, and whoever next makes one
-in the same database. A name carries a MAC: a schema of the tenant's own is never taken for one, however it is called.
+A worker holds the name of every schema that it uses, by a lock that vanishes with the worker. So a schema whose name is
+not held was left by a worker that died, and the next worker that finds it drops it: when it starts, or when it makes a
+schema in the same database. A name carries a MAC: a schema of the tenant's own is never mistaken for one.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ LOOK_EVERY_S = 2.0
 
 
 class Scratch:
-    """`hold` is the ledger's."""
+    """Makes and drops scratch schemas. `hold` is the ledger's."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Scratch:
 
     @asynccontextmanager
     async def schema(self, database: str) -> AsyncIterator[str]:
-        """Raises CommitsRefused while nothing may be written."""
+        """Make a schema, and drop it when the block is left. Raises CommitsRefused while nothing may be written."""
         refusal = self._connector.primary.refuses
         if refusal is not None:
             raise CommitsRefused(refusal)
@@ -63,7 +63,7 @@ class Scratch:
             await session.fetch(f"CREATE SCHEMA {name}")
 
     async def _unmake(self, making: "asyncio.Task[None]", database: str, name: str) -> None:
-        """Drop a schema, also after a client that left while it was being made."""
+        """Drop a schema, even if its client left while it was being made."""
         await asyncio.wait([making])
         try:
             async with self._session(database) as session:
@@ -75,7 +75,8 @@ class Scratch:
     # -- what others have left ----------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Drop what was left in any database by workers that died, and later what this one could not drop itself."""
+        """Drop schemas that dead workers have left in any database, and later those that this worker could not drop
+        itself."""
         try:
             if self._everywhere or self._suspects:
                 there = await self._databases()
@@ -118,7 +119,7 @@ class Scratch:
         return True
 
     async def _drop(self, session: AdminSession, name: str) -> None:
-        # A statement of the tenant's own may be in the way; then it is tried again later.
+        # A statement of the tenant's own may be in the way; then this is tried again later.
         await session.fetch(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
     def _session(self, database: str) -> AdminSession:
@@ -126,13 +127,13 @@ class Scratch:
 
 
 def _sign_name(secret: bytes, nonce: str) -> str:
-    """Return the name with its MAC, the same in every database: a copy of one may hold what was scratch in it."""
+    """Return the name with its MAC, the same in every database: a copy of one may hold its scratch schemas."""
     mac = hmac.new(secret, f"scratch/{nonce}".encode(), hashlib.sha256).hexdigest()
     return f"{PREFIX}{nonce}{mac[:16]}"
 
 
 async def find_schemas(session: AdminSession, secret: bytes) -> list[str]:
-    """Return the scratch schemas of a database. One of the tenant's own is never among them, however it is called."""
+    """Return the scratch schemas of a database. A schema of the tenant's own is never among them."""
     rows = await session.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
     names = (str(name) for (name,) in rows)
     return [name for name in names if name == _sign_name(secret, name[len(PREFIX) :][:16])]
