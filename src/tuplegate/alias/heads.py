@@ -1,4 +1,4 @@
-"""Heads of requests and answers on their way through the alias: what is passed on, and what is written anew. Pure.
+"""Writes the heads of requests and answers that pass through the alias: copies some headers, and sets others. Pure.
 
 A head is always written from its parsed parts, with framing of our own. So the data plane cannot split the bytes into
 other requests than the alias did.
