@@ -89,7 +89,7 @@ class ServiceStart:
     _data: bytes = b""
 
     def take(self, data: bytes) -> bytes:
-        """Return what is to be passed on."""
+        """Return the bytes to pass on."""
         self._data += data
         passed = b""
         while not self.is_over and len(self._data) >= 5:
