@@ -165,7 +165,7 @@ class Progressing:
 
 
 def find_report(error: errors.TuplegateError) -> Mapping[str, Any]:
-    """Return what the answer says about its transaction: `state` and more; empty if it says nothing."""
+    """Return the answer's report on its transaction: `state` and more; empty if it has none."""
     answer = error.answer or {}
     report = answer.get("transaction", answer)
     return report if isinstance(report, Mapping) and "state" in report else {}

@@ -1,4 +1,4 @@
-"""The types of the dialect: how SQLAlchemy's values go to the driver, and what comes from it is made theirs.
+"""The types of the dialect: converts SQLAlchemy's values for the driver, and the driver's for SQLAlchemy.
 
 A placeholder has the type that the engine infers, so most are cast to the type that SQLAlchemy knows.
 """
