@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class QueryJob:
-    """A query, read and checked, for every way to run it but the hot path."""
+    """A query, read and checked, for every way to run it except the hot path."""
 
     target: port.Target
     statement: port.Statement
@@ -32,7 +32,8 @@ class QueryJob:
 
 
 class StreamWriter:
-    """Answers with streams. `begun` counts them, `open` those that run now, and `rows` the rows of those that ended."""
+    """Answers with streams. `begun` counts them, `open` are those that run now, and `rows` counts the rows of those
+    that ended."""
 
     def __init__(self, engine: port.Engine, heartbeat_s: float, long_answers: LongAnswers) -> None:
         self._engine = engine
