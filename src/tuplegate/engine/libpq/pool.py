@@ -226,7 +226,7 @@ class ConnectionPool(EnginePool):
             self._spawn(self._replace())
 
     def turn_away(self, reason: str) -> None:
-        """Fail all waiters: no connection will be free here."""
+        """Fail all waiters with this reason."""
         while self._waiters:
             waiter, _, _ = self._waiters.popleft()
             if not waiter.done():
