@@ -139,7 +139,7 @@ class IdentityCache:
         else:
             async with self._newcomers.take_turn(address):
                 identity = await self._look_up(*known, token)
-        # What was found may be older than a change that this worker has heard of meanwhile.
+        # The answer may be older than a change that this worker has heard of meanwhile.
         self._note(token, identity, now + _FRESH_S if forgotten == self._forgotten else 0.0)
         if identity is None:
             raise _unknown_token(known[0])

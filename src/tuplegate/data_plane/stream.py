@@ -86,12 +86,13 @@ class StreamWriter:
                     position = await self._engine.position()  # one that includes what the statement has written
             exchange.write_last(framing.event("done", _write_done(exchange, rows, position, tell())))
         except port.TransactionOver:
-            raise  # its end is told by who knows it
+            raise  # the caller reports the end
         except port.EngineFailure as failure:
             exchange.failed = True
             if not exchange.answered:
                 await self._tell_failed(exchange, failure, snapshot=snapshot and rows is None)
-            # No local name may hold what is raised: the two would keep the statement until the collector comes.
+            # No local name may hold the raised error: the two would keep the statement alive until a garbage
+            # collection.
             if not exchange.answered and to_service_error(failure, statement).status != 200:
                 raise to_service_error(failure, statement) from failure
             if not exchange.answered:

@@ -8,7 +8,7 @@ continue. In one pass of the loop it takes a few short steps. Then other connect
 read before its next one.
 """
 
-# size: the class of a connection says why it is one, and what all of them share knows them.
+# size: the reason stands above the class of a connection, and the shared state refers to that class.
 
 import asyncio
 import secrets
@@ -311,7 +311,7 @@ class HttpConnection(ClientConnection):
         self._intake.listen()
 
     def _hand_over(self, upgrade: Upgrade) -> None:
-        """Hand the transport, and what has arrived, to a successor. Nothing is done here any more."""
+        """Hand the transport, and the bytes that have arrived, to a successor. Nothing is done here any more."""
         shared, transport = self._shared, self._transport
         self._closing = True
         handed = Handed(

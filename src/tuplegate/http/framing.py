@@ -53,7 +53,8 @@ class Buffer:
         self.at = 0
 
     def compact(self) -> int:
-        """Give up the memory of what was taken, unless that is less than what is left. Return the bytes in memory."""
+        """Free the memory of the bytes that were taken, unless they are fewer than the rest. Return the bytes in
+        memory."""
         if self.at:
             size = self.size
             if size <= self.at:

@@ -33,7 +33,7 @@ class IntakeReader(Protocol):
         """Consume unread bytes, as far as one turn goes. Return whether another turn is needed before more is read."""
 
     def note_no_room(self, error: ServiceError) -> None:
-        """There is no memory for what has arrived; the unread bytes were dropped."""
+        """Note that there was no memory for the bytes that arrived; the unread ones were dropped."""
 
 
 class Intake:

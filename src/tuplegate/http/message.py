@@ -33,7 +33,7 @@ _CONNECTION_BYTES_MAX: Final = 256
 """Bytes of the Connection header; with more the connection is closed after the answer."""
 _HOST: Final = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
-# Headers that say who asks, for what, and where the request ends may come once: another reader may take the other one.
+# Headers for identity, target and length may come only once: another reader may take the other one.
 _ONCE: Final = frozenset({
     b"authorization", b"content-length", b"content-type", b"expect", b"host", b"idempotency-key",
     b"neon-connection-string", b"origin", b"transfer-encoding", b"tuplegate-database", b"tuplegate-transaction-id",

@@ -13,7 +13,7 @@ from tuplegate.protocol.errors import ServiceError
 STREAM_HINT: Final = "/*+ STREAM */"
 _HINT_STARTS: Final = frozenset("/ \t\n\r\f\v")
 
-# What the engine's own scanner calls white space, vertical tab included.
+# White space for the engine's own scanner, vertical tab included.
 _SPACE: Final = " \t\n\r\f\v"
 _BLANK: Final = re.compile(r"[ \t\n\r\f\v]*+")
 _BLANK_OR_SEMICOLON: Final = re.compile(r"[ \t\n\r\f\v;]*+")

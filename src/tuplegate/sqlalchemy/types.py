@@ -48,7 +48,7 @@ _Array, _Bytes, _Enum = _cast(ARRAY), _cast(BYTEA), _cast(ENUM)
 
 
 class _NumberMixin(sqltypes.NumericCommon[Any]):
-    """The driver gives Decimal for numeric, and float for what is one."""
+    """The driver returns Decimal for numeric, and float for floats."""
 
     render_bind_cast = True
 

@@ -83,7 +83,7 @@ def write_error(message: str, sqlstate: str) -> bytes:
 
 @dataclass
 class ServiceStart:
-    """Takes what the service sends, and leaves out that it asks for the password, which it has been sent."""
+    """Passes the service's start on, except for its request for the password, which was sent already."""
 
     is_over: bool = False
     _data: bytes = b""

@@ -29,7 +29,7 @@ _IDLE_S: Final = 20.0
 _STATE_S: Final = 5.0
 _PATHS_MAX: Final = 1_000
 """Paths whose MACs are remembered, once a fellow has sent them."""
-# What is made anew on the way, or was said of the first connection only.
+# Headers that each hop writes anew, or that concern the first connection only.
 _NOT_PASSED_ON: Final = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     b"content-length", b"expect", b"host", b"origin", HEADER,

@@ -49,7 +49,7 @@ class _Seconds:
 _seconds: Final = _Seconds()
 
 
-# size: what a client can ask of an open transaction is here, in one place.
+# size: all operations of a client on an open transaction are here, in one place.
 class Held:
     """One open transaction, and its beginner.
 

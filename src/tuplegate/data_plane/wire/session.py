@@ -238,7 +238,7 @@ class WireConnection:
         if self._is_skipping and kind != SYNC:
             return b""
         if kind in (QUERY, FUNCTION) and self._flow.is_open:
-            # Behind a failure the engine would skip it. What is known of the connection would be wrong from then on.
+            # After a failure the engine would skip it, and our state of the connection would be wrong from then on.
             if self._flow.has_statements:
                 self.end(WireError("08P01", _NO_SYNC), at_once=True)
                 return b""
@@ -369,7 +369,7 @@ class WireConnection:
         listening.put_inside()
         if self._began_in == FAILED:
             return message + self._run_inside()
-        # Also before it: what came earlier must not have listened when this commits, and something behind it fails.
+        # Also before it: earlier messages must not have listened when this commits, and a later one fails.
         return self._run_inside() + message + self._run_inside()
 
     def _unlisten_before_sync(self, message: bytes) -> bytes:
@@ -414,7 +414,7 @@ class WireConnection:
             self._unlisten_behind(in_block=False)
         asked = replace_question(text)
         if judged.has_no_bound or (judged.takes_more and self._closing is _CLOSING_LAZY):
-            # Beside another statement, code runs in one transaction, and what works in steps not at all.
+            # Beside another statement, code runs in one transaction, and a statement that works in steps fails.
             self._hidden += 1
             return write_query(b"\n;".join((asked, *self._inside)))
         return message if asked is text else write_query(asked)
@@ -468,7 +468,7 @@ class WireConnection:
         if not judged.has_no_bound:
             await self._admission.begin(judged.more)
             return message
-        # What is under way could end the block.
+        # A message under way could end the block.
         if self._is_in_block:
             return message
         if self._parts.is_exact and judged.has_steps and self._flow.status == IDLE and not self._flow.has_statements:
@@ -477,7 +477,7 @@ class WireConnection:
                 await self._leave_serializable()
                 return message
         elif self._parts.is_exact and judged.is_code and self._link.blocks_pipelines:
-            # Up to the next Sync what follows another statement runs in a transaction block.
+            # Up to the next Sync, statements after the first run in a transaction block.
             self._flow.sent(EXECUTE)
             return self._run_inside() + message
         raise WireError(

@@ -63,7 +63,7 @@ def make_cell_settings(settings: CellSettings, major: int) -> dict[str, str]:
         "max_logical_replication_workers": "0",
         # Sizes the pool of serializable transactions: too small a pool lets write skew commit.
         "max_prepared_transactions": str(settings.max_prepared_transactions),
-        # How long the engine remembers what became of a transaction: a day of 17,000 writes a second.
+        # The engine remembers the outcomes of this many transactions: a day of 17,000 writes a second.
         "autovacuum_freeze_max_age": "1500000000",
         # These size tables by the sum of connections and prepared transactions. There can be many, but seldom are: so
         # the tables are three times as large as with PostgreSQL's own defaults.

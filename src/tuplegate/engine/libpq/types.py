@@ -58,7 +58,7 @@ DIMENSIONS_MAX = 7
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """A type. `element` is the OID of an array's element type, `base` of the type under a domain; 0 where there is
+    """A type. `element` is the OID of an array's element type, `base` of the type under a domain; 0 if there is
     none."""
 
     oid: int
@@ -89,7 +89,7 @@ class TypeRegistry:
     """The types of one database: the built-in ones, and those of its own that were seen."""
 
     def __init__(self, built_in: dict[int, TypeInfo], question: str = SOME_TYPES_SQL) -> None:
-        """`question` asks for types by their numbers, and for what they are made of, at most so many."""
+        """`question` asks for types by their numbers, and for the types that they consist of, up to a bound."""
         self._built_in = built_in
         self.question = question.encode()
         self._own: dict[int, TypeInfo] = {}

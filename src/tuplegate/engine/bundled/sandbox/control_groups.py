@@ -174,7 +174,7 @@ def _occupy(groups: ControlGroups) -> None:
     if (root / "cgroup.type").exists():
         leaf.mkdir(exist_ok=True)
         write_text(leaf / PROCESSES, str(os.getpid()))
-        # Only what was given to the service has no processes of others.
+        # Only a group that was given to the service has no processes of others.
         for _ in range(_ROUNDS_MAX if _is_marked(root) else 0):
             for pid in _list_processes(root):
                 with suppress(ProcessLookupError):

@@ -100,7 +100,7 @@ _REFUSED: Final[_Calls] = {
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
-    # What all processes of a user or machine share, and parts of the kernel that no server needs.
+    # Resources that all processes of a user or machine share, and parts of the kernel that no server needs.
     "semget": (64, 190),
     "semctl": (66, 191),
     "semop": (65, 193),

@@ -1,1 +1,1 @@
-"""Which server is the primary, which standbys can be read from, and how far each is."""
+"""Finds the primary and the standbys that can be read from, and follows their positions."""

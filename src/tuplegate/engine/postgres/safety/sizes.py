@@ -48,11 +48,11 @@ RETURN pg_database_size(current_database()) > bytes_max AND (
     SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relfilenode > newest AND relpersistence <> 't'
   ), 0) > {_SLACK_BYTES})
 """
-"""Whether the transaction that it is called in takes room that is not there.
+"""Whether the current transaction takes room in a database that is too large.
 
-That is: rows were added or changed, in tables, in large objects, or where long values of any catalog are put, the
-engine's statistics aside; or many rows were added to catalogs; or files were begun, by an index or by writing a table
-anew. What is temporary goes with the request.
+That is: it added or changed rows, in tables, in large objects, or in the storage for long values of any catalog, except
+for the engine's statistics; or it added many rows to catalogs; or it began files, by an index or by rewriting a table.
+Temporary objects do not count: they go with the request.
 """
 
 # The engine counts rows as of the last time it passed its counts on, so it must do that first.
