@@ -17,7 +17,7 @@ PAUSE_S_MAX = 60.0
 LIVED_S = 0.25
 """A server that was up for this long has usually been used. If it dies then, the next one is started at once."""
 STABLE_S = 60.0
-"""A server that was up for this long, and is killed for what it does, has nothing to do with the failures before it."""
+"""If a server was up for this long before it is killed for what it does, earlier failures count no more."""
 SETTLED_S = 1.0
 """A cell makes room for another one after this time without a use, so that a new cell gets to its first use."""
 WAIT_S_MAX = 5.0

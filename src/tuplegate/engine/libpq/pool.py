@@ -32,7 +32,7 @@ _RECENT_S: Final = 5.0
 """A pool that has a connection takes no place from another pool whose connection was used this recently: a new
 connection costs far more than a short statement."""
 _PATIENCE_S: Final = 1.0
-"""It does take one once somebody has waited for this long: then it does not wait for a short statement."""
+"""It takes such a place after all once a request has waited for this long: then the statements are not short."""
 
 
 class Member(Connection):

@@ -48,8 +48,8 @@ _BLIND_NS: Final = 1_000_000_000
 
 
 class SerializableGuard(Meter):
-    """Counts transactions, and ends those that have outlived the pool. `slots` is the size of the pool, `worker` this
-    worker's place in the tally.
+    """Counts transactions, and tells which of them have outlived the pool. `slots` is the size of the pool, `worker`
+    this worker's place in the tally.
 
     `exclusive` says that only this installation begins transactions on the engine: only then is the hole closed.
     """
