@@ -44,7 +44,7 @@ async def tick(every_s: float) -> None:
 
 
 def compute_pause_s(every_s: float) -> float:
-    """Return how long `tick` waits."""
+    """Return the time that `tick` waits."""
     left_s = every_s - (asyncio.get_running_loop().time() + os.getpid() / _SPREAD) % every_s
     return left_s if left_s > every_s / 4 else left_s + every_s
 

@@ -1,4 +1,4 @@
-"""Makes keys on the machine itself, without HTTP: for who can read the data directory."""
+"""Makes keys on the machine itself, without HTTP: for users who can read the data directory."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tuplegate.supervisor.serve_error import ServeError
 
 
 class LocalError(Exception):
-    """It could not be done; the message says why and what to do."""
+    """The key could not be made; the message says why and what to do."""
 
 
 def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:

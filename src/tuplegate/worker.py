@@ -77,12 +77,12 @@ _log = structlog.get_logger()
 _UPSTREAM_IDLE_S = 20.0
 _NODE_BEAT_S = 1.5
 CONTROL_BODY_MAX: Final = 64 * 1024
-"""Bytes of a request to the control plane: what it takes is short, and is read in one piece."""
+"""The bytes of a request to the control plane: such requests are short, and are read in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where the alias leads. `own` means the data plane of this very process, and so its certificate."""
+    """The upstream of the alias. `own` means the data plane of this very process, and so its certificate."""
 
     origin: Origin
     own: bool
@@ -93,9 +93,9 @@ class WorkersMemory:
     """Memory that the workers share among themselves and with the supervisor."""
 
     board: Board
-    """Where all workers post what they count."""
+    """All workers post their counts here."""
     beats: Beats
-    """Where the supervisor sees that the loop of each one turns."""
+    """The supervisor sees here that the loop of each worker turns."""
     open_transactions: Seats
     wire_connections: Seats
 
@@ -103,11 +103,10 @@ class WorkersMemory:
 # size: this class is a table; each field is something that only the supervisor has.
 @dataclass(frozen=True, slots=True)
 class WorkerInput:
-    """The input of a worker, from its supervisor.
+    """The input of a worker, from its supervisor. `sockets` has one for every plane that it is to serve.
 
-    `sockets` has one for every plane that it is to serve. `addresses` are those of the planes as others reach them;
-    `upstream` is where the alias leads, which may be the data plane of this very installation. When `life_fd` closes
-    the supervisor is gone, and so is the engine.
+    `addresses` are those of the planes as others reach them; `upstream` is the alias's, which may be the data plane of
+    this very installation. When `life_fd` closes the supervisor is gone, and so is the engine.
     """
 
     settings: Settings
@@ -125,7 +124,7 @@ class WorkerInput:
     number: int
     """The number of this worker among its fellows, from 0."""
     balances: dict[str, Balance]
-    """Those of the planes' sockets."""
+    """The balances of the planes' sockets."""
     memory: WorkersMemory
     doors: Doors
     cells: tuple[SharedCells, socket.socket] | None
@@ -192,7 +191,7 @@ async def _main(given: WorkerInput) -> None:
 async def _open_cells(
     given: WorkerInput, installation: Installation, first: OpenEngine
 ) -> AsyncIterator[ReachedCells | None]:
-    """Open the line to the cells. Gives None where somebody else runs the engine."""
+    """Open the line to the cells. Gives None if somebody else runs the engine."""
     if given.cells is None:
         yield None
         return
@@ -210,7 +209,7 @@ async def _open_several(
     first: OpenEngine,
     cells: ReachedCells | None,
 ) -> AsyncIterator[SeveralEngines | None]:
-    """Open the engines beside the first. Gives None where the first one has all databases."""
+    """Open the engines beside the first. Gives None if the first one has all databases."""
     missing = await catalog.engines.list_used() - engines.keys()
     further = {
         name: partial(engine.open, installation.id, installation.secret)
@@ -405,7 +404,7 @@ def _make_wire_routes(given: WorkerInput, services: _Services) -> WireRoutes | N
 
 
 def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
-    """Return what goes on beside requests."""
+    """Return the background tasks of this worker."""
     settings = given.settings
     watches: dict[str, Work] = {
         "pulse": services.pulse.watch,
@@ -516,7 +515,7 @@ def _read_http_bounds(settings: Settings) -> HttpBounds:
 
 
 def _find_upstream(given: WorkerInput) -> UpstreamAddress | None:
-    """Return where the alias leads: to the data plane of this worker through its door, or to another service."""
+    """Return the upstream of the alias: the data plane of this worker through its door, or another service."""
     upstream = given.upstream
     if upstream is None:
         return None

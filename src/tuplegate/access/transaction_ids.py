@@ -2,8 +2,8 @@
 
 An id is `txn_`, a letter for the kind, the engine's number of the transaction, a random word, and a MAC over all of it
 and the database. Nobody can forge one, and a key of another database cannot ask for it. With several engines, a mark
-before the MAC tells which engine gave the number. Where another server can take the place of an engine, the history of
-the number is there, too. Lengths tell which of them an id has. Pure.
+before the MAC tells which engine gave the number. If another server can replace an engine, the history of the number is
+there, too. The length tells which of them an id has. Pure.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _DIGEST_BYTES: Final = 17
 _WORD_BYTES: Final = 8
 _AHEAD_BYTES: Final = 512 * _WORD_BYTES
 _LETTERS_ONLY: Final = bytes.maketrans(b"+/", b"AB")
-"""Two letters stand for two values each. That costs one of the six bits of a letter at most; a MAC has 22 letters."""
+"""Two letters stand for two values each. That costs at most one of the six bits of a letter; a MAC has 22 letters."""
 
 
 class IdKind(StrEnum):
@@ -54,11 +54,12 @@ class TransactionId(NamedTuple):
 
 
 RandomBytes = Callable[[int], bytes]
-"""Gives so many bytes that nobody can guess."""
+"""Returns this many unpredictable bytes."""
 
 
 class Words:
-    """Random words, of bytes that were asked for ahead: to ask for each word takes longer than the rest of an id.
+    """Random words, made from bytes that were asked for ahead: asking for each word takes longer than the rest of an
+    id.
 
     A process that is forked later would get the same ones, so each needs its own.
     """
@@ -82,10 +83,10 @@ class TransactionIds:
     def __init__(self, secret: bytes, random_bytes: RandomBytes) -> None:
         self._words = Words(random_bytes)
         self._mac = hashlib.blake2b(key=hashlib.blake2b(secret).digest(), digest_size=_DIGEST_BYTES)
-        """The beginning of every MAC: to begin anew costs more than the rest of it."""
+        """The start of every MAC, computed once: that costs more than the rest of it."""
 
     def write(self, id: TransactionId, database: str) -> str:
-        """Write the id as text, with a random word where it has none."""
+        """Write the id as text, with a random word if it has none."""
         text = id.kind + write_base62(id.number, _NUMBER_LENGTH) + (id.word or self._words.make()) + id.mark
         if id.history:
             text += write_base62(id.history, _HISTORY_LENGTH)

@@ -55,8 +55,8 @@ class Counting(Protocol):
 
 
 class Metrics:
-    """`worker` is this one's place on the board. `servers` and `cors` are by plane, and set when the planes serve.
-    `parts` are what else counts."""
+    """The metrics of one worker. `worker` is its place on the board. `servers` and `cors` are by plane, and set when
+    the planes serve. `parts` are further objects that count."""
 
     def __init__(self, board: Board, worker: int, reports: Reports, lanes: Lanes, usage: UsageBook) -> None:
         self._board = board
@@ -83,7 +83,7 @@ class Metrics:
         await self.open(exchange)
 
     async def open(self, exchange: Exchange) -> None:
-        """Answer anybody who can reach the address, which is for metrics only."""
+        """Answer every request at an address that is for metrics only."""
         health = await self._reports.health()
         sums, gauges = await self._sum_workers()
         gauges["engine_up"] = int(health.ok)

@@ -36,14 +36,11 @@ Translate = Callable[[Exchange], None]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`scope` is what a token must have; an open route takes no token. `describes` is for authors of clients, `group`
-    for readers of the table.
-
-    `translate` is for a route that others have defined: it puts what the request says elsewhere into the headers that
-    the service reads, before anything else looks at them. `takes` are the headers that a page may send only here.
-    What is not `in_lanes` waits for nobody: it goes on with something that has its place already, and others may be
-    waiting for it.
-    """
+    """A route. `scope` is the scope that a token must have; an open route takes no token. `describes` is for authors of
+    clients, `group` for readers of the table. `translate` is for a route that others have defined: it moves data of the
+    request into the headers that the service reads, before anything else reads them. `takes` are the headers that a
+    page may send only here. A route that is not `in_lanes` never waits in a lane: it continues work that has its place
+    already, and others may be waiting for it."""
 
     summary: str
     scope: Scope | None

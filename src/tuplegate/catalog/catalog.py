@@ -24,7 +24,7 @@ from tuplegate.catalog.tokens.sessions import SessionRecords
 class News:
     """News that every worker must learn quickly. Databases have their names in the engine.
 
-    `revision` grows with every change. Workers must let go of the databases in `paused`. `moves` maps each moving
+    `revision` grows with every change. Workers must release the databases in `paused`. `moves` maps each moving
     database to its successor and that one's engine, or to None until the successor is in place.
     """
 

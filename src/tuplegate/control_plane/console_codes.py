@@ -1,8 +1,8 @@
 """Routes of one-time codes: `tuplegate console` makes one with a key, and the page exchanges it for a session.
 
-So no key is ever in a browser's address, history or storage. A code is as long and as random as a key, is kept as a
-hash, and works once, for a minute. It cannot be guessed, so wrong codes are not counted: whoever sends many only waits
-for its turns, and a good code is never refused because of them.
+So no key is ever in a browser's address, history or storage. A code is as long and as random as a key, is stored as a
+hash, and works once, for a minute. It cannot be guessed, so wrong codes are not counted: a client that sends many only
+waits for its turns, and a good code is never refused because of them.
 """
 
 import hmac
@@ -53,7 +53,7 @@ class ConsoleCodeRoutes:
         answer(exchange, {"code": token.text, "expires_at": expires_at, "url": url}, 201)
 
     async def exchange(self, exchange: Exchange) -> None:
-        """Open a session with a code. Nothing else is taken for one, whatever token comes along."""
+        """Open a session with a code. Only a code is accepted, even if the request has a token."""
         if not exchange.body:
             raise ServiceError("unauthenticated", "the request has no code", hint='Send {"code": "svc_c_…"}.')
         code = read_body(exchange, ConsoleSessionRequest).code.encode()

@@ -117,7 +117,7 @@ class BenchRoutes:
                 measured.nanoseconds.append(perf_counter_ns() - started)
 
     async def _operate(self, target: port.Target, kind: RunKind, statements: list[port.Statement]) -> int:
-        """Run one operation; return how many attempts it took."""
+        """Run one operation; return the number of attempts."""
         match kind:
             case RunKind.QUERY:
                 return (await self._queries.query(target, statements[0], _BOUNDS)).attempts

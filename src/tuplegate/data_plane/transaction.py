@@ -124,7 +124,7 @@ class TransactionRoutes:
             self._respond_failure(exchange, job, failure)
 
     async def _read_snapshot(self, exchange: Exchange, job: _Job) -> port.TransactionResult:
-        """Read from a snapshot that is no older than what the client has seen."""
+        """Read from a snapshot that is no older than the client's position."""
         done = await self._transactions.snapshots.transaction(
             job.target, job.statements, job.bounds, read_position(exchange)
         )
@@ -231,7 +231,7 @@ class TransactionRoutes:
         exchange.respond(200, body)
 
     def find_lost_id(self, failure: port.OutcomeUnknown, target: port.Target) -> str | None:
-        """Return the id by which the outcome can be asked for later; None where there is none."""
+        """Return the id by which the outcome can be asked for later; None if there is none."""
         ticket = failure.ticket
         if failure.id is not None or ticket is None:
             return failure.id
@@ -254,7 +254,7 @@ class TransactionRoutes:
         of_chosen: Callable[[str, str], Awaitable[port.Outcome | None]],
     ) -> None:
         """Respond with the outcome. `of_chosen` finds, or settles, that of an id that a client chose; the service's own
-        ids tell theirs."""
+        ids contain theirs."""
         target = await self._identities.find_target(identity, exchange)
         text = exchange.path_values["id"]
         id = self._ids.read(text, target.id)
@@ -283,7 +283,7 @@ class TransactionRoutes:
 
 
 def bound_transaction(identity: Identity, statements: Sequence[port.Statement]) -> port.Bounds:
-    """Return the bounds of a transaction that asks for nothing. One that changes definitions has the time of those."""
+    """Return the bounds of a transaction that asks for none. One that changes definitions has the time of those."""
     changes = any(find_kind(statement.keyword) is WorkKind.DEFINITION for statement in statements)
     return identity.allowance.bounds[WorkKind.DEFINITION if changes else WorkKind.TRANSACTION]
 

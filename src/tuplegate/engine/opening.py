@@ -1,7 +1,7 @@
-"""Chooses the adapter for an engine and builds it from the settings: no module outside the adapters names one.
+"""Chooses the adapter for an engine and builds it from the settings: only this module and the adapters name one.
 
-The supervisor prepares an engine through its `find_owner`, and shares it with `share_engine` before it forks. A worker
-reaches the engines that it was given with `reach_engines`, and opens them. Which adapter it is, the server says itself.
+The supervisor gets an engine's owner from `find_owner`, prepares the engine through it, and calls `share_engine` before
+it forks. A worker reaches its engines with `reach_engines`, and opens them. The server's answer decides the adapter.
 """
 
 import asyncio
@@ -51,13 +51,14 @@ _RESERVED_PER_WORKER = 4
 _RESERVED_TO_FOLLOW = 4
 """Connections to the engine for the service's own statements and its background work."""
 WEAKNESSES_BESIDE = SHARED
-"""Of each engine beside the first, which is a PostgreSQL that a superuser has prepared."""
+"""The weaknesses of each engine beside the first, which is a PostgreSQL that a superuser has prepared."""
 _SHARE_MIN = 2
-"""Connections for tenants that a worker has in any case."""
+"""The connections for tenants that a worker has at least."""
 
 
 def share_connections(connections: int, workers: int, *, follows: bool) -> int:
-    """Return how many connections each worker may open for tenants. `follows`: it watches who the primary is."""
+    """Return the number of connections that each worker may open for tenants. `follows`: the worker watches which
+    server is the primary."""
     own = _RESERVED_PER_WORKER + (_RESERVED_TO_FOLLOW if follows else 0)
     return max(_SHARE_MIN, (connections - _RESERVED_CONNECTIONS) // workers - own)
 
@@ -66,12 +67,12 @@ def share_connections(connections: int, workers: int, *, follows: bool) -> int:
 
 
 def read_address(url: str) -> str:
-    """Return the address of an engine in the words of its driver, of a URL. Raises BadUrl."""
+    """Return the address of an engine, for its driver, from a URL. Raises BadUrl."""
     return read_url(url)
 
 
 def read_replica_address(url: str) -> str:
-    """Return the address of a standby, without a login: workers log in there as at the engine. Raises BadUrl."""
+    """Return the address of a standby, without a login: workers use the engine's login there. Raises BadUrl."""
     return strip_login(read_url(url))
 
 
@@ -84,18 +85,18 @@ def url_has_password(url: str) -> bool:
 
 
 async def find_owner(address: str, settings: Settings) -> port.EngineOwner:
-    """Return the engine at the address, as who logs in with it sees the engine: the server says of which kind it is."""
+    """Return the owner of the engine at the address: the server's answer decides its kind."""
     return await cockroach.find_cluster(address) or owner_of(address, settings)
 
 
 def owner_of(address: str, settings: Settings) -> port.EngineOwner:
-    """Return an engine that is a PostgreSQL, as who logs in with it sees the engine."""
+    """Return the owner of an engine that is a PostgreSQL."""
     return PostgresOwner(address, temp_mb=settings.engine_temp_mb)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedEngine:
-    """An engine as all workers share it; the supervisor makes it before it forks them."""
+    """The parts of an engine that all workers share; the supervisor makes them before it forks."""
 
     name: str
     login: PostgresLogin | cockroach.CockroachLogin
@@ -108,7 +109,7 @@ class SharedEngine:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Return the files that a worker keeps open for it."""
+        """Return the descriptors that a worker keeps open for the engine."""
         return () if self.tally.lock is None else (self.tally.lock,)
 
 
@@ -122,7 +123,7 @@ def share_engine(
     replicas: tuple[str, ...] = (),
     weaknesses: tuple[port.Weakness, ...] = (),
 ) -> SharedEngine:
-    """Make what the workers share. `replicas` are addresses of standbys."""
+    """Make the parts that the workers share. `replicas` are addresses of standbys."""
     assert isinstance(login, PostgresLogin | cockroach.CockroachLogin), "there are two adapters"
     tally = Tally(settings.workers, shared=not is_bundled)
     return SharedEngine(name, login, is_bundled, dump_tools, tally, Timelines(), replicas, weaknesses)
@@ -131,7 +132,7 @@ def share_engine(
 def read_cell_settings(
     settings: Settings, extensions: Path | None = None, groups: ControlGroups | None = None
 ) -> CellSettings:
-    """Return how the servers of cells are started."""
+    """Return the settings of cells, from the service's settings."""
     return CellSettings(
         max_connections=settings.engine_connections_max,
         shared_buffers_mb=settings.engine_shared_buffers_mb,
@@ -148,7 +149,7 @@ def read_cell_settings(
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """A worker's place among its fellows: its number, from 0; see `reach_engines`."""
+    """The parameters that distinguish a worker: its number, from 0; see `reach_engines`."""
 
     worker: int
     stocks: Stocks
@@ -219,15 +220,15 @@ class ReachedCells:
         return deciding | {run.target.database for run in self._catalog.watch.running.runs}
 
     def find_failures(self) -> dict[str, str]:
-        """Return why cells do not start, by their names; without those that were removed, or killed for what they did:
-        a tenant must not make the service look ill."""
+        """Return the reasons why cells do not start, by their names. Removed cells are left out, and those that were
+        killed for what they did: a tenant must not make the service look ill."""
         failures, directory = self.line.failures, self._shared.directory
         for name in [name for name in failures if not directory.locate(name).exists()]:
             del failures[name]
         return {name: reason for name, reason in failures.items() if not reason.startswith(KILLED)}
 
     def measure(self) -> port.Measured:
-        """Return how long wakes took, and how many cells are in which state. One worker counts them for all."""
+        """Return the times that wakes took, and the number of cells in each state. One worker counts them for all."""
         gauges: dict[str, float] = {}
         if self._worker == 0:
             now = asyncio.get_running_loop().time()
@@ -353,8 +354,8 @@ class _ReachedPostgres:
 
     @asynccontextmanager
     async def metadata(self) -> AsyncIterator[port.Metadata]:
-        """Open the metadata database. Where commits can wait for a standby, look-ups and notes do not wait behind
-        them."""
+        """Open the metadata database. If commits can wait for a standby, look-ups and notes get sessions that do not
+        wait behind them."""
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(AdminSession(self._connector, METADATA_DATABASE))
             if not self._connector.primary.follows:

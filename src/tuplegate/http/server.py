@@ -1,12 +1,12 @@
 """An HTTP/1.1 server on asyncio protocols.
 
 Why not an ASGI server: its bookkeeping costs about a third of a whole request on the hot path (see docs/decisions). The
-parts do what a service on the open net needs: `message`, `framing` and `request_reader` make requests of bytes,
-`connection` runs them one after the other, `writing` and `stalls` look after what is sent, `memory` bounds what is
-held. This module listens, keeps time and stops.
+parts provide what a service on the open net needs: `message`, `framing` and `request_reader` parse requests,
+`connection` runs them one after the other, `writing` and `stalls` watch what is sent, `memory` bounds what is held.
+This module listens, keeps time and stops.
 
-A handler is a coroutine that answers its Exchange. It is cancelled when its client leaves. See `eager` for what it may
-not do.
+A handler is a coroutine that answers its Exchange. It is cancelled when its client leaves. See `eager` for the things
+that it may not do.
 """
 
 import asyncio
@@ -67,12 +67,12 @@ class HttpServer:
 
     @property
     def upgraded(self) -> KeysView[UpgradedConnection]:
-        """Connections that speak another protocol by now."""
+        """The connections that speak another protocol by now."""
         return self._shared.upgraded.keys()
 
     @property
     def open(self) -> int:
-        """The number of connections, whatever they speak."""
+        """The number of connections, with any protocol."""
         return len(self._shared.connections) + len(self._shared.upgraded)
 
     async def start(self, sock: Any, balance: Balance | None = None, worker: int = 0) -> None:

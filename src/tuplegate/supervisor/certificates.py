@@ -32,7 +32,7 @@ def read_certificate(settings: Settings) -> TlsFiles | None:
 
 
 def provide_self_signed(settings: Settings, hosts: Iterable[str]) -> TlsFiles | None:
-    """Return a certificate of our own for the hosts, made or renewed if need be; None where nobody asked for one."""
+    """Return a certificate of our own for the hosts, made or renewed if necessary; None if nobody asked for one."""
     if not settings.tls:
         return None
     names = [settings.host, *hosts]

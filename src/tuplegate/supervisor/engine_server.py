@@ -1,4 +1,4 @@
-"""Starts and stops the bundled server, and reads from the settings where an engine of the user's own is."""
+"""Starts and stops the bundled server, and reads the address of a user's own engine from the settings."""
 
 import contextlib
 import os
@@ -68,12 +68,12 @@ class Bundled:
         return CellsOwner(self.conninfo, self.desk, settings.cell_wake_timeout_s, make_databases)
 
     def share(self, settings: Settings) -> SharedCells:
-        """Return what workers get of the cells."""
+        """Return the parts of the cells that workers share."""
         return share_cells(self.directory, self.template, self.dump_tools, settings.workers)
 
 
 def open_server(settings: Settings) -> contextlib.AbstractContextManager[Bundled | None]:
-    """Start the bundled engine for a service; give None where somebody else runs the engine."""
+    """Start the bundled engine for a service; give None if somebody else runs the engine."""
     return contextlib.nullcontext() if settings.engine else _open_for_service(settings)
 
 

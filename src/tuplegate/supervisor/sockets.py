@@ -29,7 +29,7 @@ def bind_planes(settings: Settings) -> dict[str, socket.socket]:
 
 
 def bind_metrics(settings: Settings) -> socket.socket:
-    """Bind plain HTTP without a token: for this machine, or for a proxy that judges who may read."""
+    """Bind plain HTTP without a token: for this machine, or for a proxy that authorizes readers."""
     host, _, port = settings.metrics_address.rpartition(":")
     try:
         address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))

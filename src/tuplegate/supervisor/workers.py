@@ -1,4 +1,4 @@
-"""Forks the workers, watches them and the engine's server, and starts again what died."""
+"""Forks the workers, watches them and the engine's server, and restarts those that died."""
 
 import contextlib
 import os
@@ -44,10 +44,8 @@ _CERTIFICATE_EVERY_S = 3600.0
 
 @dataclass
 class WorkerProcess:
-    """A worker as its supervisor sees it.
-
-    `ready` is the end of a pipe that it writes to once it serves, `stacks` the end of one that it writes its stacks to.
-    """
+    """A worker as its supervisor sees it. The worker writes to the pipe `ready` once it serves, and its stacks to the
+    pipe `stacks`."""
 
     number: int
     pid: int
@@ -60,7 +58,7 @@ class WorkerProcess:
     dead: bool = False
 
     def stands_still(self, beat: int, now: float) -> bool:
-        """Return whether its loop stands still for too long. One that starts has a time to be ready in."""
+        """Return whether its loop stands still for too long. A starting worker has its own time limit."""
         if not self.serves:
             with contextlib.suppress(BlockingIOError):
                 self.serves = os.read(self.ready, 1) == b"r"
@@ -78,7 +76,7 @@ class Supervisor:
 
     settings: Settings
     bundled: Bundled | None
-    """None where somebody else runs the engine."""
+    """None if somebody else runs the engine."""
     cells: SharedCells | None
     engines: tuple[SharedEngine, ...]
     sockets: dict[str, socket.socket]
@@ -185,7 +183,7 @@ class Supervisor:
         started.serves = True
 
     def _attend(self) -> None:
-        """Do what workers want of cells."""
+        """Carry out the workers' requests for cells."""
         if self.bundled is not None:
             self.bundled.desk.attend(time.monotonic())
 
@@ -197,7 +195,7 @@ class Supervisor:
         return self.stopped(desk.descriptors, _HURRIED_S if desk.is_hurried else WATCH_S)
 
     def watch(self) -> None:
-        """Restart what died or stands still, until a signal says stop."""
+        """Restart processes that died or stand still, until a signal says stop."""
         reloaded_at = time.monotonic()
         looked_at = 0.0
         while not self._is_stopped():
@@ -235,7 +233,7 @@ class Supervisor:
                     os.kill(watched.pid, signal.SIGHUP)
 
     def _watch_worker(self, number: int) -> None:
-        """Start a dead worker again, at once if it had served for a while; nobody waits for that."""
+        """Restart a dead worker, at once if it had served for a while; other work does not wait for that."""
         watched = self._workers[number]
         if not watched.dead:
             pid, status = os.waitpid(watched.pid, os.WNOHANG)
@@ -254,7 +252,7 @@ class Supervisor:
             self._workers[number] = self._fork(number)
 
     def _kill(self, watched: WorkerProcess, reason: str) -> None:
-        """Kill the worker before writing to the log: that could be what it waits for."""
+        """Kill the worker before writing to the log: the log could be the thing that it waits for."""
         stacks = read_stacks(watched.pid, watched.stacks)
         os.kill(watched.pid, signal.SIGKILL)
         watched.killed = True

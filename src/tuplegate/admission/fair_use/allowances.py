@@ -29,7 +29,7 @@ class Allowance:
 
 
 class Allowances:
-    """`settings` holds every limit that a tier or an organization may change."""
+    """Finds and caches allowances. `settings` holds every limit that a tier or an organization may change."""
 
     def __init__(self, settings: Layer, tiers: Mapping[str, Tier], answer_bytes_max: int) -> None:
         self._settings = settings

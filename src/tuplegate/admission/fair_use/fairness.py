@@ -70,7 +70,7 @@ class Lane:
             raise
 
     def leave(self) -> None:
-        """End a request, and let in those that wait once the loop has done what it has to do. They are let in together:
+        """End a request, and let waiting ones in once the loop has done its pending work. They are let in together:
         serving many of one kind in a row takes two thirds of the time that it takes in between other work."""
         self.running -= 1
         if self._waiting and not self._is_opening:

@@ -1,6 +1,6 @@
-"""Shares the look-ups of tokens that were not seen before: so many at a time, one of each address after the other.
+"""Limits concurrent look-ups of tokens that were not seen before, and serves addresses in turn.
 
-Anybody can make up tokens, and each costs a question to the catalog. Whoever sends many waits for itself: a good token
+Anybody can invent tokens, and each costs a question to the catalog. A sender of many delays only itself: a good token
 from another address is looked up next.
 """
 
@@ -14,7 +14,7 @@ class Newcomers:
     def __init__(self, at_once_max: int) -> None:
         self._free = at_once_max
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By address; the one whose last turn is longest ago is the first."""
+        """The waiting look-ups by address; the address whose last turn was the longest ago is first."""
 
     @asynccontextmanager
     async def take_turn(self, address: str) -> AsyncIterator[None]:
@@ -39,7 +39,7 @@ class Newcomers:
             raise
 
     def _pass_on(self) -> None:
-        """Give the turn to the next who waits, if anybody does."""
+        """Give the turn to the next that waits, if any does."""
         while self._waiting:
             address = next(iter(self._waiting))
             turns = self._waiting.pop(address)

@@ -1,10 +1,12 @@
 """Limits the requests of a window, exactly over all workers and machines, at next to no cost for each request.
 
-A worker takes permits from the catalog in portions that it uses within moments, and gives back what it did not use. A
-permit is valid until its window ends by the engine's clock, counted from the moment before it was asked for. So never
-more requests than the limit are let through. The catalog knows how many permits the workers hold. While it has none
-left and others may hold some, nobody is refused: the request waits a moment until they are used or given back. So never
-fewer than the limit are let through while there is demand.
+A worker takes permits from the catalog in portions that it uses within moments, and returns unused ones. A permit is
+valid until its window ends by the engine's clock, counted from the moment before it was asked for. So never more
+requests than the limit are let through.
+
+The catalog knows how many permits the workers hold. While none are left and others may hold some, nobody is refused:
+the request waits a moment until they are used or returned. So never fewer than the limit are let through while there is
+demand.
 """
 
 import asyncio
@@ -112,10 +114,8 @@ class Quota:
                 await asyncio.sleep(_HELD_S)
 
     async def _settle(self, count: int) -> Grant:
-        """Tell the catalog what was used, and ask it for more. Permits that were left are not used any more.
-
-        If this fails, nobody knows whether the catalog has heard it, so it is told again.
-        """
+        """Tell the catalog how many permits were used, and ask it for more. Remaining permits are not used any more. If
+        this fails, the catalog may have heard it or not, so it is told again."""
         now = asyncio.get_running_loop().time()
         self._taken, self._left = self._taken - self._left, 0
         self._number += 1
@@ -151,7 +151,7 @@ class Quota:
         return ServiceError("rate_limited", message, headers=(("retry-after", str(seconds)),))
 
     def is_open(self, now: float) -> bool:
-        """Return whether the catalog must still be told what was used. What it is not told ends with the window."""
+        """Return whether the catalog must still be told what was used. An untold rest ends with its window."""
         return now < self._open_until
 
     def is_due(self, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""Seats, of which every organization has a limited number on a machine, whichever worker its requests reach.
+"""Seats, of which every organization has a limited number on a machine, over all workers.
 
 The supervisor makes the shared memory before it forks. A worker writes only to its own part: for each seat that it has
 given out, a mark that stands for the organization. It writes the mark first and counts the marks of all workers
@@ -36,7 +36,7 @@ class WorkerSeats:
         self._start = _PART_BYTES * worker
         self._free = list(range(_WORKER_SEATS))
         self._own: dict[bytes, int] = {}
-        """How many seats of each organization this worker has given out."""
+        """The number of seats of each organization that this worker has given out."""
         self._marks = memoryview(seats.marks)
         self._counted = bytearray(len(seats.marks) - _PART_BYTES)
         """The parts of the other workers, as they were last seen."""
@@ -58,7 +58,7 @@ class WorkerSeats:
         return partial(self._leave, seat, mark)
 
     def _count_of_others(self, mark: bytes) -> int:
-        """Return how many seats of the organization the other workers have given out."""
+        """Return the number of seats of the organization that the other workers have given out."""
         if not self._counted:
             return 0
         # Into memory that is kept: a copy made anew would leave as much behind it, touched, for whatever comes next.

@@ -17,7 +17,7 @@ _DATABASE = "coalesce(database, (SELECT k.database FROM api_key k WHERE k.id = d
 
 @dataclass(frozen=True, slots=True)
 class CodeRecord:
-    """Whose code it is. `digest` is hexadecimal."""
+    """A record of a code and the key that it belongs to. `digest` is hexadecimal."""
 
     organization: str
     key: str
@@ -32,8 +32,8 @@ class ConsoleCodeRecords:
     async def add(
         self, actor: Actor, token: Token, secret: bytes, scopes: Iterable[str], database: str | None, lifetime_s: int
     ) -> datetime:
-        """Add a code for a session of that lifetime, and return until when it is good. `secret` is the hash of the
-        key's, with which both end. Old codes of the key go."""
+        """Add a code for a session of that lifetime, and return the time at which it expires. `secret` is the hash of
+        the key's, with which both end. Old codes of the key are removed."""
         statement, values = build_change(
             actor, "console_code.create", "id",
             "INSERT INTO console_code (id, key, digest, scopes, database, lifetime_s, expires_at, secret)"
@@ -56,10 +56,8 @@ class ConsoleCodeRecords:
         return CodeRecord(*map(str, rows[0])) if rows else None
 
     async def exchange(self, actor: Actor, id: str, token: Token) -> int | None:
-        """Replace a code by a session, if code and key are still good. Return the session's lifetime, or None.
-
-        Of several who try at once, one succeeds: the others find that the code is gone.
-        """
+        """Replace a code by a session, if code and key are still good. Return the session's lifetime, or None. Of
+        several concurrent calls, one succeeds: the others find that the code is gone."""
         statement, values = build_change(
             actor, "console_code.exchange", "$2",
             "DELETE FROM console_code c WHERE c.id = $1 AND c.expires_at > clock_timestamp() AND EXISTS"

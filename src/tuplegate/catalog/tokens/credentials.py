@@ -1,4 +1,4 @@
-"""Finds out whom a token stands for, in one statement. This runs for every token that is not cached."""
+"""Finds the record of a token, in one statement. This runs for every token that is not cached."""
 
 from dataclasses import dataclass
 

@@ -66,7 +66,7 @@ def _check_sandbox() -> Finding:
 
 
 def _check_bounds(service: int | None) -> Finding:
-    """Check what the system gives to this user, and what the running service was given."""
+    """Check the bounds that the system permits for this user, and those of the running service."""
     from tuplegate.engine.bundled.sandbox import bounds, namespaces
 
     try:

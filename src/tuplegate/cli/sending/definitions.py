@@ -19,7 +19,7 @@ _NAMED = "join pg_namespace n on n.oid = {schema}"
 
 
 def _of(table: str, oid: str, schema: str) -> str:
-    """Return the end of a query for what the tenant has made, in schemas of its own."""
+    """Return the end of a query for the tenant's own objects, in schemas of its own."""
     return f"from {table} {_NAMED.format(schema=schema)} where {_OWN} and {_NO_EXTENSION.format(oid=oid)}"
 
 

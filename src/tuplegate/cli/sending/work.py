@@ -11,7 +11,7 @@ from tuplegate.client import Client
 
 
 def send_database(source: Client, to: Client) -> Report:
-    """Send everything; return what became of it."""
+    """Send everything; return the report."""
     report = Report()
     if (kind := source.health()["engine"]["kind"]) != "postgresql":
         raise remote.Failed(

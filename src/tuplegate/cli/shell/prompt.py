@@ -98,7 +98,7 @@ def _make_bindings(shell: Shell) -> KeyBindings:
 
 
 def read_typed_texts(shell: Shell) -> Iterator[str]:
-    """Yield what a person types: complete statements and commands, each of one or more lines."""
+    """Yield the typed texts: complete statements and commands, each of one or more lines."""
     history = FileHistory(str(create_history_file()))
     keeper = shell.names = NameKeeper(shell.client)
     keeper.refresh()

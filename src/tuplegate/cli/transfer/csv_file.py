@@ -194,7 +194,7 @@ class CsvFile:
         return BadFile(f"line {line}, column {find_column(text, fault.offset)}: {fault}")
 
     def _explain_width(self, block: _CsvBlock) -> BadFile:
-        """Return what is wrong with the first row that has too many or too few fields."""
+        """Return the mistake in the first row that has too many or too few fields."""
         width = len(self.columns)
         row = next(row for row in self._syntax.rows(block.text) if len(row) != width)
         line = block.line + count_lines(block.text[: row[0][0]])

@@ -71,9 +71,9 @@ def _read_value(form: Form, value: Any, rest: Any) -> Any:
 
 
 def plan_export(client: "Client", sql: str, format: str) -> ExportPlan | None:
-    """Return how to ask for the rows; None for a statement that cannot be put into a subquery, such as EXPLAIN.
+    """Return the plan for the rows; None for a statement that cannot be put into a subquery, such as EXPLAIN.
 
-    A statement with a mistake is such a one, too: running it as it is shows where the mistake is.
+    A statement with a mistake is one of these, too: running it unchanged shows the place of the mistake.
     """
     from tuplegate.client import BadRequest, SqlError
 
@@ -116,7 +116,7 @@ def _select(name: str, type_: str, form: Form) -> str:
 
 
 def _drop_semicolon(sql: str) -> str:
-    """Return the statement without what ends it."""
+    """Return the statement without its final semicolon."""
     splitter = Splitter()
     found = [one for one in splitter.feed(f"{sql}\n;") if skip_blank(one) < len(one)]
     return found[0] if len(found) == 1 else sql

@@ -426,7 +426,7 @@ class ImportJob:
     def _insert_one_by_one(self) -> str:
         names = ", ".join(f"sent.{quote(name)}" for name in self._source.columns)
         tag = f"$t{secrets.token_hex(8)}$"
-        # An insert of no rows tells what is wrong with the table or the key from what is wrong with a row. A deferred
+        # An insert of no rows fails only for a fault of the table or the key, and not of a row. A deferred
         # constraint is checked at once, unless a later row could still satisfy it.
         return f"""do {tag}
 declare

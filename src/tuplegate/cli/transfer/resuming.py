@@ -1,10 +1,10 @@
-"""Lets an export of a table go on where an earlier start of it was cut off.
+"""Lets an export of a table continue after an earlier start of it was interrupted.
 
-Where the engine has the rows in the order of the primary key without sorting them, they are exported in that order. If
-the export is cut off, what has arrived stays beside the file, with a note of the last key. The next start of the same
-export goes on behind that key. The file gets its name when it is whole, and never before.
+If the engine has the rows in the order of the primary key without sorting them, they are exported in that order. If the
+export is interrupted, the rows written so far stay beside the file, with a note of the last key. The next start of the
+same export continues behind that key. The file gets its name when it is complete, and never before.
 
-Each start reads one snapshot. So rows of two starts are of two moments: who resumes is told so.
+Each start reads one snapshot. So rows of two starts are of two moments, and the user is told so.
 """
 
 import os
@@ -51,7 +51,7 @@ class _Note(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class TableKey:
-    """Columns of the primary key of a table; `table` is what the engine knows that table by, wherever it is."""
+    """The columns of a table's primary key; `table` identifies the table in the engine, in any database."""
 
     table: str
     columns: list[str]
@@ -62,7 +62,7 @@ NO_KEY = TableKey("", [])
 
 @dataclass(frozen=True)
 class _Progress:
-    """Rows that are in the file with all their bytes, and the last one of them, if this start has written any."""
+    """The rows that are completely in the file, and the last one of them, if this start has written any."""
 
     rows: int
     bytes: int
@@ -70,8 +70,8 @@ class _Progress:
 
 
 class PartFile:
-    """The file that an export writes beside its own. On success it takes the name; if the export was cut off, and has a
-    key, it stays. `rows` are those that it has from an earlier start; `about` tells exports apart."""
+    """The file that an export writes beside its own. On success it takes the name; if the export was interrupted, and
+    has a key, it stays. `rows` counts the rows from an earlier start; `about` identifies the export."""
 
     def __init__(self, file: Path, about: str, key: TableKey) -> None:
         self._file = file
@@ -102,7 +102,7 @@ class PartFile:
 
     @property
     def kept(self) -> int:
-        """Return how many rows the next start need not export again."""
+        """Return the number of rows that the next start need not export again."""
         return self._done.rows if self.path.exists() else 0
 
     def write_query(self, sql: str) -> tuple[str, list[Any]]:
@@ -119,7 +119,7 @@ class PartFile:
         return f"{sql} where ({names}) > ({places}) order by {names}", [JsonText(text) for text in self._found.key]
 
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
-        """Raises BadFile where the rows that come do not fit those that are there."""
+        """Begin to write. Raises BadFile if the new rows do not fit the existing ones."""
         self._columns = list(columns), list(types)
         if self._found is not None and (self._found.columns, self._found.types) != self._columns:
             raise BadFile("the table has other columns than when the export was cut off; started again, it begins anew")
@@ -131,7 +131,7 @@ class PartFile:
             self._done = _Progress(self.rows + count, os.fstat(out.fileno()).st_size, last)
 
     def _claim(self) -> _Note | None:
-        """Take over what an earlier start has left; None if there is nothing, or it is of another export."""
+        """Take over the file of an earlier start; None if there is none, or it is of another export."""
         own = self.path.with_suffix(".note")
         try:
             self._note_path.replace(own)  # of two that start at once, one gets it
@@ -168,10 +168,8 @@ class PartFile:
 
 
 def find_key(client: "Client", table: str, kind: str, export: ExportPlan) -> TableKey:
-    """Return the primary key if an export can go by it; a key without columns otherwise.
-
-    The note has the key as it is in the file. Arrays and JSON cannot be sent back in that form.
-    """
+    """Return the primary key if an export can use it; a key without columns otherwise. The note has the key as it is in
+    the file. Arrays and JSON cannot be sent back in that form."""
     from tuplegate.client import SqlError
     from tuplegate.client.statements import quote
 

@@ -1,8 +1,8 @@
-"""How each format of files carries a value of each type: one table for export and import. Pure.
+"""The forms in which each file format carries values, by type: one table for export and import. Pure.
 
-Whatever the form, a value that was exported is imported as the same value, to the letter of the engine's text. Where a
-format has no exact form of its own for a type, it carries the engine's text, which the input function of the type reads
-back. A value that a format cannot carry is refused by the name of its column, and never changed.
+In every form, an exported value is imported as the same value, to the letter of the engine's text. If a format has no
+exact form of its own for a type, it carries the engine's text, which the input function of the type reads back. A value
+that a format cannot carry is refused by the name of its column, and never changed.
 """
 
 import json

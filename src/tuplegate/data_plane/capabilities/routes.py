@@ -91,7 +91,7 @@ class CapabilityRoutes:
 
 
 def _show(one: Observation) -> dict[str, object]:
-    """Return an observation as it is shown. Moves of a race need not succeed: instead, they name their transaction."""
+    """Return an observation for the answer. Moves of a race need not succeed: instead, they name their transaction."""
     error = None if one.error is None else {"message": one.error, "sqlstate": one.sqlstate}
     about: dict[str, object] = {"as_expected": one.expected} if one.actor is None else {"transaction": one.actor}
     return {"sql": one.sql, "rows": one.rows, "error": error, **about, "exec_us": one.microseconds}

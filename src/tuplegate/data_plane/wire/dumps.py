@@ -1,12 +1,12 @@
-"""Gives pg_dump other questions in place of the two that a tenant cannot ask. Pure.
+"""Replaces two questions of pg_dump that a tenant cannot ask. Pure.
 
 pg_dump asks for the settings that a database was given (`pg_db_role_setting`). That catalog has texts of all tenants,
 so none may read it; the settings of a tenant's database are the service's own, and no part of a dump. It also wants to
-dump the schema `tuplegate`, which is the service's own as well. It leaves out by itself what is called `pg_…`, so it is
+dump the schema `tuplegate`, which is the service's own as well. It leaves out names that begin with `pg_`, so it is
 told such a name.
 
-Only texts that are exactly those of the program are replaced, by ones with the same columns. pg_dump refuses a server
-that is newer than itself, so the oldest text that must be known is that of the oldest server that the service runs on.
+Only texts that equal those of the program are replaced, by texts with the same columns. pg_dump refuses a server that
+is newer than itself, so the oldest known text is that of the oldest server that the service runs on.
 """
 
 import re
@@ -39,7 +39,7 @@ _REPLACED: Final = (
 
 
 def replace_question(text: bytes) -> bytes:
-    """Return the text that the engine gets for a text of a client: as a rule the same."""
+    """Return the text for the engine in place of a client's text: usually the same."""
     if len(text) <= _LENGTH_MAX and text.startswith(b"SELECT "):
         for pattern, instead in _REPLACED:
             found = pattern.fullmatch(text)

@@ -1,8 +1,8 @@
 """One client: its bytes to the engine and back.
 
 A statement that may not run is replaced by one that the engine itself refuses, and the engine's error by ours. So the
-error comes in its place among the answers, a transaction that is open fails with it, and what follows up to the next
-Sync is skipped, all as PostgreSQL does it.
+error comes in its place among the answers, an open transaction fails with it, and later messages up to the next Sync
+are skipped, all as PostgreSQL does it.
 """
 
 # size: both directions share what is known of the connection
@@ -66,7 +66,7 @@ _REFUSED: Final = b"tuplegate_refused_"
 _REFUSED_DIGITS: Final = 32
 _NOT_LISTENING: Final = b"UNLISTEN\0"
 _NOTHING: Final = b"UNLISTEN tuplegate"
-"""Does nothing, in a session that listens: nobody listens to that."""
+"""Does nothing in a session that listens: nobody listens to that channel."""
 _CLOSING: Final = (UNLISTEN,)
 _CLOSING_READER: Final = (UNLISTEN, READ_ONLY)
 _CLOSING_LAZY: Final = (UNLISTEN, SYNCHRONOUS)
@@ -75,7 +75,7 @@ _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run B
 _BEGINS: Final = (QUERY, PARSE, BIND, FUNCTION)
 _PARTS: Final = (PARSE, BIND, DESCRIBE, EXECUTE, CLOSE)
 _RUNS: Final = (QUERY, FUNCTION, PARSE, BIND, DESCRIBE, EXECUTE)
-"""Behind any other message the engine can wait outside of a transaction."""
+"""After any other message the engine can wait outside of a transaction."""
 _NOT_BEHIND: Final = "behind VACUUM, ANALYZE, CLUSTER and REINDEX nothing else runs up to the next Sync"
 _NOT_SET_BACK: Final = "after a statement, the session could not be brought back to how it must wait for the next one"
 _NOT_LAZILY: Final = (
@@ -87,7 +87,7 @@ _AFTER_SYNC: Final = "a statement that ends a transaction was prepared behind a 
 
 # size: both directions share what is known of the connection.
 class WireConnection:
-    """A client whose key was accepted, joined to a connection of the engine. `token` is what it came with, `bounds` are
+    """A client whose key was accepted, joined to a connection of the engine. `token` is the client's, `bounds` are
     those of a statement."""
 
     def __init__(
@@ -116,36 +116,36 @@ class WireConnection:
         self._engine = EngineMessages(self._look)
         self._own_name = b"tuplegate_" + secrets.token_hex(8).encode()
         self._closing = _CLOSING if target.may_write else _CLOSING_READER
-        """What ends each thing that is run."""
+        """The statements that end each unit of the client's."""
         self._listening = Listening()
         self._level: OwnStatements | None = None
-        """What tells the level of a session that listens, and has set it aside."""
+        """The statements that return the level of a session that listens, and has set it aside."""
         self._refused: dict[bytes, bytes] = {}
-        """What the client is told, by the name that the engine refuses."""
+        """The errors for the client, by the name that the engine refuses."""
         self._is_skipping = False
-        """A message of the extended protocol was refused, and what follows it is not passed on."""
+        """A message of the extended protocol was refused; later ones are not passed on up to the next Sync."""
         self._hidden = 0
         """Answers to statements of the service's own that the client does not get."""
         self._parts = Parts()
         self._names = PreparedNames()
         self._judged: list[bytes] = []
-        """What the engine gets next."""
+        """The bytes that the engine gets next."""
         self._has_added_sync = False
-        """A Sync is not answered that the client has left out."""
+        """A Sync that the client has left out is not answered yet."""
         self._own: deque[OwnStatements] = deque()
         """Statements of the service's own that are not answered."""
         self._behind: tuple[bytes, ...] = ()
-        """What is to be sent behind the client's statement: some of them."""
+        """The statements of the service's own to send after the client's statement."""
         self._awaits_rows = False
-        """A text takes rows: what follows it must follow those."""
+        """A text takes rows: later messages must come after those."""
         self._may_have_ended = False
-        """It can have ended a transaction before."""
+        """The text that takes rows may have ended a transaction before."""
         self._began_in = IDLE
-        """The status in which the present unit began; 0 where that was not known."""
+        """The status in which the present unit began; 0 if that was unknown."""
         self._has_failed = self._has_ended = False
         """Since the last ReadyForQuery something has failed, or a transaction has ended."""
         self._hides = 0
-        """So many of the next answers to statements are to the service's own."""
+        """The number of next answers to statements that are to the service's own."""
         self._settled: asyncio.Future[None] | None = None
         self._has_last_word = self._is_leaving = False
         self._ending: WireError | None = None
@@ -220,7 +220,7 @@ class WireConnection:
                     return
 
     async def _leave(self, message: bytes) -> None:
-        """Pass the client's last message on, and wait until the engine has answered what came before it."""
+        """Pass the client's last message on, and wait until the engine has answered the messages before it."""
         self._is_leaving = True
         self._judged.append(message)
         await self._write_judged()
@@ -234,7 +234,7 @@ class WireConnection:
             await self._link.write(data)
 
     async def _judge(self, message: bytes) -> bytes:
-        """Return what the engine gets for a message."""
+        """Return the bytes for the engine in place of a message."""
         kind = message[0]
         if self._is_skipping and kind != SYNC:
             return b""
@@ -266,14 +266,14 @@ class WireConnection:
 
     async def _add_sync(self) -> None:
         """Send a Sync for a client that has prepared something, run nothing of it, and left its Sync out, as asyncpg
-        does. The client does not get the answer. Behind a failure what follows is skipped, as the engine does."""
+        does. The client does not get the answer. After a failure later messages are skipped, as the engine does."""
         judged = await self._judge(SYNC_MESSAGE)
         self._judged.append(judged)
         self._has_added_sync = True
         await self._settle()
 
     async def _judge_kind(self, kind: int, message: bytes) -> bytes:
-        """Return what the engine gets for a message; raises WireError where that is nothing."""
+        """Return the bytes for the engine in place of a message; raises WireError if it is refused."""
         if kind == SYNC:
             self._is_skipping = False
             await self._admission.admit_sync()
@@ -303,7 +303,7 @@ class WireConnection:
         return message
 
     def _end_unit(self, kind: int) -> bytes:
-        """Return what must follow a message that the engine answers with ReadyForQuery."""
+        """Return the bytes that must follow a message that the engine answers with ReadyForQuery."""
         if self._awaits_rows:
             return b""
         behind, self._behind = self._behind, ()
@@ -328,27 +328,27 @@ class WireConnection:
 
     @property
     def _must_settle(self) -> bool:
-        """Return whether what begins now must wait for what is under way."""
+        """Return whether the next unit must wait for the messages under way."""
         flow = self._flow
         return flow.answers_own or (flow.is_running and (self._listening.can_end or self._names.is_full))
 
     def _begin_unit(self) -> None:
-        """See to what begins now: a text, or what comes up to the next Sync."""
+        """Prepare for a unit that begins now: a text, or the messages up to the next Sync."""
         if not self._flow.is_running:
             self._parts.begin()
             self._engine.shows_parts = True
         self._began_in = 0 if self._flow.has_asked else self._flow.status
 
     async def _settle(self) -> None:
-        """Wait until all that was sent is answered, or the engine waits for rows."""
+        """Wait until all messages are answered, or the engine waits for rows."""
         await self._write_judged()
         while not self._flow.waits_for_client:
             self._settled = asyncio.get_running_loop().create_future()
             await self._settled
 
     async def _return_to_level(self) -> None:
-        """Give a session that listens its level for what is sent next. The engine can read notifications at that level
-        before it, and behind it."""
+        """Give a session that listens its own level for the next unit. The engine can read notifications at that level
+        before and after it."""
         assert self._level is not None
         await self._write_judged()
         level = await self._level.wait_for_any()
@@ -358,8 +358,8 @@ class WireConnection:
         self._level = None
 
     def _unlisten_behind_execute(self, message: bytes) -> bytes:
-        """Return an Execute, with UNLISTEN behind it where it may have ended the transaction: the engine would read
-        notifications while it waits for the next message."""
+        """Return an Execute, with UNLISTEN after it if it may have ended the transaction: otherwise the engine would
+        read notifications while it waits for the next message."""
         listening = self._listening
         listening.sent(EXECUTE)
         if not listening.can_end or self._behind or listening.is_copy(message[5:].partition(b"\0")[0]):
@@ -421,7 +421,7 @@ class WireConnection:
         return message if asked is text else write_query(asked)
 
     async def _commit_synchronously(self, judged: Judged) -> None:
-        """Have a commit wait for the disk that comes next. Raises WireError where it does not come alone."""
+        """Make the next commit wait for the disk. Raises WireError if it does not come alone."""
         if not judged.only_ends:
             raise WireError("0A000", _NOT_LAZILY, hint="Send COMMIT and END in texts of their own.")
         await self._settle()
@@ -429,7 +429,7 @@ class WireConnection:
             await self._run_own((SYNCHRONOUS,))
 
     def _judge_text(self, text: bytes) -> Judged:
-        """Raises WireError for a text that may not run."""
+        """Read a text. Raises WireError if it may not run."""
         judged = judge_text(text)
         if not self.target.may_write:
             check_reads(text, judged)
@@ -440,7 +440,8 @@ class WireConnection:
         return judged
 
     def _is_way_out(self, judged: Judged) -> bool:
-        """Return whether the text ends a transaction that has failed: whoever has no quota left must get out of it."""
+        """Return whether the text ends a transaction that has failed: a client without quota must be able to leave
+        it."""
         return judged.only_ends and self._flow.status == FAILED and not self._flow.is_running
 
     async def _judge_parse(self, message: bytes) -> None:
@@ -455,8 +456,8 @@ class WireConnection:
         self._listening.note_parse(name, judged)
 
     async def _judge_bind(self, message: bytes) -> bytes:
-        """Return the message, and before it what keeps code from committing. A cursor that is made in a block does not
-        outlive it, so it matters where the cursor is made."""
+        """Return the message, preceded by a statement that keeps code from committing, if necessary. A cursor that is
+        made in a block does not outlive it, so it matters where the cursor is made."""
         if self._admission.must_pay(BIND):
             await self._admission.admit(1)
         portal, _, rest = message[5:].partition(b"\0")
@@ -489,29 +490,29 @@ class WireConnection:
 
     @property
     def _inside(self) -> tuple[bytes, ...]:
-        """Return what ends the client's statements, in their own transaction."""
+        """Return the statements that end the client's unit, in their own transaction."""
         return (_NOTHING, *self._closing[1:]) if self._listening.is_on else self._closing
 
     def _run_inside(self) -> bytes:
-        """Return that between messages of the client's."""
+        """Return the same statements as messages to send between the client's."""
         statements = self._inside
         for _ in statements:
             self._parts.sent_own()
         return b"".join(write_run(self._own_name, statement) for statement in statements)
 
     async def _is_idle(self) -> bool:
-        """Return whether nothing of the client's is under way; what is the service's own is waited for."""
+        """Wait for the service's own statements; return whether none of the client's is under way."""
         if self._own:
             await self._write_judged()
             await self._own[-1].wait()
         return self._flow.status == IDLE and not self._flow.is_running
 
     async def _leave_serializable(self) -> None:
-        """Change the session's isolation level for the statement that follows. Raises WireError where that fails."""
+        """Change the session's isolation level for the statement that follows. Raises WireError if that fails."""
         self._behind = return_to(await self._run_own(LEAVE_SERIALIZABLE))
 
     async def _run_own(self, statements: tuple[bytes, ...]) -> bytes:
-        """Run statements of the service's own before what follows; return their first value. Raises WireError."""
+        """Run statements of the service's own before the next message; return their first value. Raises WireError."""
         data = self._add_own(statements, must_succeed=False)
         own = self._own[-1]
         self._tell_state()
@@ -519,7 +520,7 @@ class WireConnection:
         return await own.wait()
 
     def _add_own(self, statements: tuple[bytes, ...], *, must_succeed: bool) -> bytes:
-        """Return messages with statements of the service's own, which are sent next."""
+        """Return messages with statements of the service's own, to be sent next."""
         self._note_own(must_succeed=must_succeed)
         return b"".join(write_run(self._own_name, statement) for statement in statements) + SYNC_MESSAGE
 
@@ -530,7 +531,7 @@ class WireConnection:
         self._engine.shows_rows = self._flow.hides
 
     def _refuse(self, kind: int, error: WireError) -> bytes:
-        """Return what the engine refuses by itself, in place of a message, and note what the client is told then."""
+        """Return a statement that the engine refuses, in place of a message, and note the error for the client."""
         # A name that a client could know beforehand it could give to a statement of its own.
         name = _REFUSED + secrets.token_hex(16).encode()
         self._refused[name] = error.write("ERROR")
@@ -570,7 +571,7 @@ class WireConnection:
             self._tell_ready()
 
     def _tell_ready(self) -> None:
-        """Something has ended. What was sent behind it begins now, and has its own time."""
+        """Note that a unit has ended. The next one begins now, and has its own time."""
         self._link.note(port.WireState.IDLE if self._flow.status == IDLE else port.WireState.OPEN)
 
     def _look(self, kind: int, message: bytes) -> bytes | None:
@@ -619,7 +620,7 @@ class WireConnection:
             self._hidden = 0
 
     def _check_unlistened(self, status: int) -> None:
-        """End the connection where a COPY has wanted no rows, and so nothing was sent behind it."""
+        """End the connection if a COPY has wanted no rows, and so nothing was sent after it."""
         is_missing = self._awaits_rows and (self._may_have_ended or not self._has_failed)
         if self._listening.awaits_rows:
             self._listening.ended()
@@ -679,5 +680,5 @@ def write_last_word(error: WireError) -> bytes:
 
 
 def write_greeting(greeting: bytes, key_data: bytes) -> bytes:
-    """Return what a client is told once its key is accepted."""
+    """Return the messages for a client whose key was accepted."""
     return write_message(ord("R"), struct.pack(">i", 0)) + greeting + key_data + write_message(READY, b"I")

@@ -1,9 +1,8 @@
-"""The service's data directory: who owns it, the lock that says who uses it, and the account that PostgreSQL's programs
-run as.
+"""The service's data directory: its owner, the lock that says who uses it, and the account of PostgreSQL's programs.
 
-Contract: one process at a time has taken a directory, by a lock that dies with the process. The directory belongs to
-the user that the service runs as; for root, programs that would refuse to run as root run as an unprivileged user. A
-directory that is neither ours nor empty is left as it is, and no mode and no owner changes outside it.
+Contract: one process at a time takes a directory, by a lock that dies with the process. The directory belongs to the
+user that the service runs as. If that is root, programs that refuse root run as an unprivileged user. A directory that
+is neither ours nor empty is left as it is, and no mode or owner changes outside it.
 
 This module knows no program of PostgreSQL's and starts no process.
 """
@@ -20,7 +19,7 @@ from tuplegate.engine.bundled.sandbox.account import Account, user_name
 SOCKET_NAME = ".s.PGSQL.5432"
 LOCK_NAME = "tuplegate.lock"
 MAKING = "making-"
-"""The names of unfinished directories begin so."""
+"""The prefix of unfinished directories."""
 ENGINE_USERS = ("tuplegate", "postgres", "nobody")
 SOCKET_PATH_BYTES_MAX = 107
 _LONGEST_SOCKET = f"cells/tg_{'i' * 12}/run/{SOCKET_NAME}"
@@ -33,7 +32,8 @@ class BundledEngineError(Exception):
 
 
 def _choose_account(wanted: str | None) -> Account:
-    """Return who runs programs: ourselves, or for root the named user, or one of ENGINE_USERS."""
+    """Return the account that runs programs: our own, or under root the named user or the first of ENGINE_USERS that
+    exists."""
     if os.geteuid() != 0:
         account = Account(os.geteuid(), os.getegid(), switch=False)
     else:

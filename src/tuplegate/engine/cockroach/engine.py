@@ -1,4 +1,4 @@
-"""The port, filled by a cluster of CockroachDB. Its parts lie beside it, one subject in a file."""
+"""Fills the port with a cluster of CockroachDB. The modules and folders beside it each hold one part."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ async def open_cockroach(
 
 # size: the attributes are the parts of the adapter; each fills some methods of the port.
 class CockroachEngine:
-    """The port, filled by a cluster that was probed. `open_cockroach` makes one and closes it."""
+    """Fills the port with a cluster that was probed. `open_cockroach` makes one and closes it."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class CockroachEngine:
         self.stop_running = self._running.stop
 
     def start(self, stack: AsyncExitStack) -> None:
-        """Begin everything that goes on beside requests; `stack` ends it."""
+        """Start all background tasks; `stack` ends them."""
         watches: dict[str, Work] = {
             "pools": self._pools.watch,
             "deadlines": partial(end_late, self._running),
@@ -220,7 +220,7 @@ class CockroachEngine:
         )
 
     async def durability(self, target: port.Target) -> port.Durability:
-        """A commit is on the disks of most replicas of what it changed, before it is acknowledged."""
+        """Say that a commit is on the disks of most replicas of its rows before it is acknowledged."""
         return port.Durability(durable=True, replicated=True, settings={})
 
     def serializable_headroom(self) -> port.Headroom:

@@ -6,7 +6,7 @@ of `engine_failures`; none of them names a driver.
 
 One module for each subject: `shapes` (how rows are asked for), `work` (the records of every request), `results`,
 `queries`, `transactions` (their records), `running_transactions`, `open_transactions`, `records` (ids, keys, locks),
-`sessions`, `wire`, `dumps`, `reports` (what an engine says of itself), `databases`, `engine_failures`, and `installing`
+`sessions`, `wire`, `reports` (what an engine says of itself), `databases`, `engine_failures`, and `installing`
 (what the service's processes do with an engine before they use it). A handler takes the subjects that it uses, none of
 which has more than 8 members; `engine` joins them. Records are msgspec structs, at a tenth of the cost of dataclasses.
 """
@@ -15,11 +15,11 @@ from tuplegate.engine.port.databases import FIRST_ENGINE as FIRST_ENGINE
 from tuplegate.engine.port.databases import AllDatabases as AllDatabases
 from tuplegate.engine.port.databases import Databases as Databases
 from tuplegate.engine.port.databases import DatabaseSizes as DatabaseSizes
+from tuplegate.engine.port.databases import Dumps as Dumps
 from tuplegate.engine.port.databases import EngineDatabases as EngineDatabases
 from tuplegate.engine.port.databases import Following as Following
 from tuplegate.engine.port.databases import OneEngine as OneEngine
 from tuplegate.engine.port.databases import ServerDatabases as ServerDatabases
-from tuplegate.engine.port.dumps import Dumps as Dumps
 from tuplegate.engine.port.engine import Engine as Engine
 from tuplegate.engine.port.engine import EngineSnapshots as EngineSnapshots
 from tuplegate.engine.port.engine import OneOfSeveral as OneOfSeveral

@@ -7,21 +7,21 @@ from tuplegate.protocol.errors import EngineFields
 
 
 class EngineFailure(Exception):
-    """Base of everything an engine raises. `on_replica`: it is a replica's. Its text is for the log."""
+    """Base of everything an engine raises. `on_replica`: a replica raised it. Its text is for the log."""
 
     on_replica = False
 
     @property
     def told(self) -> str:
-        """Return what a client may read of it: no address, no role, no words of a library."""
+        """Return the text that a client may read: no address, no role, no words of a library."""
         return str(self)
 
 
 class StatementFailed(EngineFailure):
     """The engine refused the statement; nothing of it was applied.
 
-    `never_ran` means that the engine found it wrong before it ran. `fields` are the rest of what the engine said, where
-    the failure is the engine's own.
+    `never_ran` means that the engine found it wrong before it ran. `fields` are the further fields of the engine's
+    error, if the failure is the engine's own.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TimedOut(StatementFailed):
     """The deadline passed; the statement was cancelled and is not applied."""
 
     def __init__(self, bounds: Bounds) -> None:
-        """Say which of the limits it was, and how to change that."""
+        """Name the limit that was met, and how to change it."""
         timeout_ms, limit = bounds.timeout_ms, bounds.limit
         named = "its time limit" if limit is None else limit.describe(timeout_ms)
         super().__init__(
@@ -88,11 +88,11 @@ class Stopped(StatementFailed):
 
 
 class NotInTime(StatementFailed):
-    """A statement of the service's own waited too long, as a rule for a lock; nothing of it was applied."""
+    """A statement of the service's own waited too long, usually for a lock; nothing of it was applied."""
 
 
 class NoProgress(EngineFailure):
-    """Work of the service's own, which may run code of a tenant's, came no further for too long, and was ended."""
+    """Work of the service's own made no progress for too long, and was ended; it may run a tenant's code."""
 
 
 class CopyRefused(EngineFailure):
@@ -102,7 +102,7 @@ class CopyRefused(EngineFailure):
 class EngineUnavailable(EngineFailure):
     """No connection could be had, or it was lost before anything could have been applied.
 
-    `message` is what a client is told; `cause`, in the words of a library or of another engine, is only for the log.
+    `message` is the text for the client; `cause`, in the words of a library or of another engine, is only for the log.
     """
 
     def __init__(self, message: str, cause: object = "") -> None:
@@ -119,11 +119,11 @@ class EngineLost(EngineUnavailable):
 
 
 class CommitsRefused(EngineUnavailable):
-    """Nothing can be committed just now, so it was not begun; the message says why."""
+    """Nothing can be committed just now, so the work was not begun; the message says why."""
 
 
 class EngineBusy(EngineFailure):
-    """The bounded queue for connections is full."""
+    """The request cannot be served just now: a bound is reached, or other work on the database is in the way."""
 
 
 class BadPosition(EngineFailure):
@@ -133,7 +133,7 @@ class BadPosition(EngineFailure):
 class OutcomeUnknown(EngineFailure):
     """The connection was lost after the statement was sent: it may have been applied.
 
-    Its outcome can be asked for later by its `id`, where it has one, or by its `ticket`.
+    Its outcome can be asked for later by its `id`, if it has one, or by its `ticket`.
     """
 
     def __init__(self, message: str, id: str | None = None, ticket: Ticket | None = None) -> None:
@@ -144,15 +144,15 @@ class OutcomeUnknown(EngineFailure):
 
 
 class NotSupported(EngineFailure):
-    """This engine, or this installation of it, cannot do it; the message says what is missing."""
+    """This engine, or this installation of it, cannot do the work; the message says what is missing."""
 
 
 class AlreadyRunning(EngineFailure):
-    """A database has one of these at a time, and one is running."""
+    """A database can have only one of these at a time, and one is running."""
 
 
 class DumpFailed(EngineFailure):
-    """The engine could not dump the database, or not to the end."""
+    """The engine could not dump the database, or not completely."""
 
     def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -161,7 +161,7 @@ class DumpFailed(EngineFailure):
 
 
 class MoveFailed(EngineFailure):
-    """A database could not be brought to another engine; it is where it was. `detail` has the engine's own words."""
+    """A database could not be brought to another engine; it stays where it was. `detail` has the engine's own words."""
 
     def __init__(self, message: str, detail: str | None = None) -> None:
         super().__init__(message)
@@ -177,11 +177,11 @@ class TransactionOver(EngineFailure):
 
 
 class Superseded(EngineFailure):
-    """The promise of the transaction was settled by somebody else first; nothing of it was applied."""
+    """Somebody else settled the promise of the transaction first; nothing of the transaction was applied."""
 
 
 class BadUrl(Exception):
-    """The URL of an engine cannot be used; the message, which repeats nothing of it, says why."""
+    """The URL of an engine cannot be used; the message says why, without a part of the URL."""
 
 
 class EngineRefused(Exception):

@@ -1,4 +1,4 @@
-"""The port, filled by a PostgreSQL server. Its parts lie beside it, one subject in a file."""
+"""Fills the port with a PostgreSQL server. The modules and folders beside it each hold one part."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ _EXPIRE_EVERY_S = 3600.0
 _HEALTH_TIMEOUT_S = 2.0
 _SIZES_EVERY_S = 0.5
 _BEGUN_PER_REQUEST = 3
-"""What a request can begin beside its own transaction: its inspections, and the question for types."""
+"""Transactions that a request can begin beside its own: its inspections, and the question for types."""
 _OWN_TIMEOUT_MS = 10_000
 _PAUSED_TICK_S = 0.1
 
@@ -78,9 +78,10 @@ async def open_postgres(settings: EngineSettings) -> AsyncIterator["PostgresEngi
 
 @asynccontextmanager
 async def open_cell(settings: EngineSettings, probed: Probed, watch: PrimaryWatch) -> AsyncIterator["PostgresEngine"]:
-    """Build the adapter for a server of one database, which costs no task of its own: the watch sees to everything.
+    """Build the adapter for a server of one database. It has no task of its own: the watch does all its background
+    work.
 
-    What was probed holds for all such servers. No server of a tenant's is asked what it can do.
+    The probed facts hold for all such servers. A tenant's server is never asked what it can do.
     """
     connector = AdminConnector(settings.conninfo, settings.connect_timeout_s, primary=settings.primary)
     async with AsyncExitStack() as stack:
@@ -92,7 +93,7 @@ async def open_cell(settings: EngineSettings, probed: Probed, watch: PrimaryWatc
 
 # size: the attributes are the parts of the adapter; each fills some methods of the port.
 class PostgresEngine:
-    """The port, filled by a PostgreSQL server that was probed. `open_postgres` makes one and closes it."""
+    """Fills the port with a PostgreSQL server that was probed. `open_postgres` makes one and closes it."""
 
     def __init__(
         self,
@@ -162,7 +163,7 @@ class PostgresEngine:
         return Replicas(progress, replicas)
 
     async def start(self, stack: AsyncExitStack) -> None:
-        """Begin to look after the server; `stack` ends it, in the opposite order."""
+        """Start the background work for the server; `stack` ends it, in the opposite order."""
         stack.push_async_callback(self._pools.close)
         await stack.enter_async_context(self._recovery)
         primary, disk = self._primary, self._watch.disk
@@ -183,7 +184,8 @@ class PostgresEngine:
         stack.callback(self._dumps.stop)
 
     async def start_alone(self, stack: AsyncExitStack) -> None:
-        """Begin what a server needs that others use, too, or that can be another one tomorrow."""
+        """Start the background work for a server that other service processes use, too, or that another server can
+        replace."""
         settings, tally = self._settings, self._settings.tally
         if tally.shared:
             allowance = _BEGUN_PER_REQUEST * settings.connections_max * tally.workers
@@ -256,12 +258,12 @@ class PostgresEngine:
 
     @property
     def probed(self) -> Probed:
-        """Return what was found out about the server."""
+        """Return the facts that probing the server has found."""
         return self._probed
 
     @property
     def watch(self) -> PrimaryWatch:
-        """Return what looks after it, and can look after other servers, too."""
+        """Return the watch that does its background work, and can do that of other servers, too."""
         return self._watch
 
     @property
@@ -270,7 +272,7 @@ class PostgresEngine:
 
     @property
     def decides(self) -> bool:
-        """Return whether a transaction is being decided, whoever waits for it."""
+        """Return whether a transaction is being decided, even if its client has left."""
         return bool(self._recovery.seen_through)
 
     def stop_running(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs what is asked of the primary, and counts it."""
+"""Runs the requests to the primary, and counts them."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -15,7 +15,7 @@ from tuplegate.engine.run.run import Running
 
 
 class Requests(Attempts):
-    """Runs what is asked of the primary, and counts it."""
+    """Runs the requests to the primary, and counts them."""
 
     def __init__(
         self, pools: Pools, running: Running, decider: Decider, attempts_max: int, connections_max: int
@@ -63,8 +63,8 @@ class Requests(Attempts):
     async def begin(self, target: port.Target, id: str, timeout_ms: int, *, read_only: bool) -> port.OpenTransaction:
         """Begin a transaction that stays open.
 
-        All of them together hold half of the worker's connections at most. A database that has some open gets one more
-        only while more than a quarter as many are left, so that there are some for the next.
+        All open transactions together hold at most half of the worker's connections. A database that has some gets one
+        more only while more than a quarter of their number is left for others.
         """
         pool = self._pools.find_pool(target)
         pool.check()

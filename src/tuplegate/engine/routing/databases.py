@@ -1,4 +1,4 @@
-"""The databases of several engines: the engine that a name is on does each step."""
+"""The databases of several engines: each step is done by the engine that has the database."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from tuplegate.engine import port
 
 Locate = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
-"""Tells the engine of each name that is on one."""
+"""Returns the engine of each name that is on one."""
 
 
 class SeveralDatabases:
@@ -18,7 +18,7 @@ class SeveralDatabases:
         self._of: dict[str, str] = {}
 
     def on(self, engine: str) -> port.EngineDatabases:
-        """Return the databases of one engine. Raises EngineUnavailable where the service has no such engine."""
+        """Return the databases of one engine. Raises EngineUnavailable if the service has no such engine."""
         try:
             return self._engines[engine]
         except KeyError:

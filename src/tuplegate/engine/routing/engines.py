@@ -1,11 +1,11 @@
 """The port over several engines: each request goes to the engine that its database lives on.
 
-A database lives whole on one engine, under a name that stays on that engine for good: a database that moves gets
-another name. So the engine of a name never changes, and choosing is one look into a dict. A request for a name that has
-a successor by now goes to the successor, also where the request was held during the move.
+A database lives completely on one engine, and its name stays on that engine for good: a database that moves gets
+another name. So the engine of a name never changes, and to find it is one look into a dict. A request for a name that
+has a successor goes to the successor, even if the request was held during the move.
 
 An engine that cannot be reached fails the requests for its own databases, with its name in the message, and no others.
-It is tried again and again, and used when it is there. Locks that belong to no database are held on the first engine.
+The service keeps trying, and uses it when it is back. Locks that belong to no database are held on the first engine.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 _TRY_AGAIN_S = 1.0
 _START_S = 5.0
-"""How long a start waits for the further engines; those that take longer are used when they are there."""
+"""How long a start waits for the further engines; slower ones are used once they are there."""
 _UNKNOWN = "it is not in the settings of this service (engines)"
 _HELD_S = 10.0
 _HELD_TICK_S = 0.02
@@ -50,8 +50,8 @@ class SeveralEngines:
         missing: Iterable[str] = (),
         cells: Cells | None = None,
     ) -> None:
-        """`missing` are engines that databases live on and that are not in the settings. With `cells` the first engine
-        has the catalog alone, and its databases are in cells."""
+        """Open nothing yet. `missing` are engines that have databases but are not in the settings. With `cells` the
+        first engine only has the catalog, and its databases are in cells."""
         self._first = Place(port.FIRST_ENGINE, first)
         self._openings = further
         self._locate = locate
@@ -130,8 +130,8 @@ class SeveralEngines:
         return found or Place(engine, reason=_UNKNOWN)
 
     def follow(self, moves: Mapping[str, tuple[str, str] | None]) -> None:
-        """Note the databases that are moving or have moved lately: each with its successor, if there is one by now,
-        and the successor's engine."""
+        """Note the databases that are moving or have moved recently: each with its successor, if it has one by now, and
+        the successor's engine."""
         self._moving = frozenset(moves)
         for former, successor in moves.items():
             if successor is None or former in self._successors:
@@ -143,7 +143,7 @@ class SeveralEngines:
                 place.engine.let_go(former)
 
     async def _find(self, database: str) -> tuple[Place, str]:
-        """Return the engine of a name that is not in the dict, and the name that its database has now."""
+        """Return the engine of a name that is not in the dict, and the current name of its database."""
         while database in self._successors:
             database = self._successors[database]
         found = self._of.get(database)
@@ -155,8 +155,8 @@ class SeveralEngines:
         return found, database
 
     async def _find_successor(self, database: str, place: Place, stay: Stay, failure: port.EngineFailure) -> str:
-        """Return the name to ask instead, where the database moved during the request: the same name, where its cell
-        was put to sleep before the request had begun there. Otherwise raises the failure."""
+        """Return the name to ask next if the database moved during the request; or the same name, if its cell was put
+        to sleep before the request had begun there. Otherwise raise the failure."""
         if type(failure) is port.EngineUnavailable and await place.has_left(stay):
             return database
         deadline = asyncio.get_running_loop().time() + _HELD_S
@@ -206,12 +206,13 @@ class SeveralEngines:
 
     @property
     def weaknesses(self) -> tuple[port.Weakness, ...]:
-        """Return those of the first engine, which were told those of the others."""
+        """Return the weaknesses of the first engine, which include those of the others."""
         return self._first_engine.weaknesses
 
     @property
     def snapshots(self) -> port.Snapshots:
-        """A position of one engine means nothing on another, where the database may be by now: no replica is asked."""
+        """Return reads without replicas: a position of one engine means nothing on another, where the database may be
+        by now."""
         return self._first_engine.snapshots.asked_of(self)
 
     @property
@@ -317,7 +318,7 @@ class SeveralEngines:
         )
 
     def _choose_mark(self, engine: port.OpenEngine, database: str, mark: str) -> str:
-        """Return the mark to give the engine: none where it has given the number itself.
+        """Return the mark for the engine: empty if it has given the number itself.
 
         Transactions from before there were several engines have no mark.
         """
@@ -376,7 +377,7 @@ class SeveralEngines:
         return await self._ask(target.database, lambda engine, name: engine.durability(_rename(target, name)))
 
     def serializable_headroom(self) -> port.Headroom:
-        """Return that of the first engine."""
+        """Return the headroom of the first engine."""
         return self._first_engine.serializable_headroom()
 
     def measure(self) -> port.Measured:
@@ -409,7 +410,7 @@ class SeveralEngines:
 
 
 _OF_THE_FIRST = ("serializable_", "disk_", "engine_connections_max")
-"""Gauges that are shown of the first engine alone."""
+"""Gauges that are shown for the first engine only."""
 
 
 def _add_counts(all: port.Measured, other: port.Measured) -> None:
@@ -421,13 +422,13 @@ def _add_counts(all: port.Measured, other: port.Measured) -> None:
 
 
 def mark_of(database: str) -> str:
-    """Return a short text that stands for a name: a database that was reset or moved since has another."""
+    """Return a short text that identifies a name: after a reset or a move the database has another one."""
     digest = hashlib.sha256(database.encode()).digest()
     return write_base62(int.from_bytes(digest, "big"), MARK_LENGTH)
 
 
 def _add_mark(keep: port.Keep | None, mark: str) -> port.Keep | None:
-    """Return the answer to record, made of a result with the mark in it."""
+    """Return the answer to record, made from a result with the mark in it."""
     if keep is None:
         return None
     body = keep.body

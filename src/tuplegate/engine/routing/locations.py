@@ -1,4 +1,4 @@
-"""Where databases are: on an engine that is always there, or in a cell, which wakes when somebody asks for it."""
+"""The places of databases: an engine that is always there, or a cell, which wakes on demand."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from tuplegate.engine import port
 from tuplegate.engine.cells.line import CellLine, Stay
 
 _HEARD_S = 0.5
-"""A worker learns from a refused connection that a server ends, a moment before the supervisor tells it so."""
+"""A worker learns from a refused connection that a server ends, a moment before the supervisor tells it."""
 _LOOK_S = 0.01
 
 
 class Cells(Protocol):
-    """The cells as a worker sees them."""
+    """The cells as a worker reaches them."""
 
     @property
     def line(self) -> CellLine: ...
@@ -23,14 +23,15 @@ class Cells(Protocol):
         """Open the engine of a cell that is awake."""
 
     def find_failures(self) -> dict[str, str]:
-        """Return why cells do not start, by their names."""
+        """Return the reasons why cells do not start, by their names."""
 
     def measure(self) -> port.Measured:
         """Return the counts of the cells themselves."""
 
 
 class Place:
-    """An engine. `engine` is None until it was reached; `reason` says why. Who uses it is counted in `stay`."""
+    """An engine as a place of databases. `engine` is None until it was reached; `reason` says why. `stay` counts its
+    users."""
 
     def __init__(
         self, name: str, engine: port.OpenEngine | None = None, reason: str = "it was not reached yet"
@@ -42,18 +43,18 @@ class Place:
         self.stay = Stay(name)
 
     async def reach(self) -> port.OpenEngine:
-        """Return the engine. Raises EngineUnavailable where it is not there."""
+        """Return the engine. Raises EngineUnavailable if it is not there."""
         if self.engine is None:
             raise port.EngineUnavailable("the engine of the database is not there just now", self.reason)
         return self.engine
 
     async def has_left(self, stay: Stay) -> bool:
-        """Return whether the server of the stay was stopped or has died, and another one will be there for whoever was
-        not let in."""
+        """Return whether the server of the stay was stopped or has died, and a refused request can use the next
+        server."""
         return False
 
     def explain(self, failure: port.EngineFailure) -> port.EngineFailure:
-        """Return the failure with the engine's name in it, where it is the engine's fault and not the request's."""
+        """Return the failure with the engine's name in it, if the failure is the engine's and not the request's."""
         if type(failure) not in (port.EngineUnavailable, port.EngineLost):
             return failure
         return type(failure)(f"the engine {self.name} is not available: {failure}")
@@ -63,18 +64,18 @@ class CellPlace(Place):
     """A cell, by the name of its database. It has an engine while the cell is awake and this worker stays there."""
 
     def __init__(self, database: str, cells: Cells, retire: Callable[[port.OpenEngine], None]) -> None:
-        """`retire` is called with an engine before it is closed."""
+        """Open nothing yet. `retire` is called with an engine before it is closed."""
         super().__init__(database, reason="it is asleep")
         self._cells = cells
         self._retire = retire
         self._opening: asyncio.Task[port.OpenEngine] | None = None
         self._kept: port.OpenEngine | None = None
-        """The engine of the stay, also while its server is down."""
+        """The engine of the stay, even while its server is down."""
         self.is_paused = False
         self.bytes_max: int | None = None
 
     async def reach(self) -> port.OpenEngine:
-        """Return the engine, when the cell is awake. Raises EngineBusy or EngineUnavailable."""
+        """Return the engine, once the cell is awake. Raises EngineBusy or EngineUnavailable."""
         if self.engine is not None:
             return self.engine
         if self._opening is None:
@@ -130,7 +131,7 @@ class CellPlace(Place):
         return left
 
     def _tell(self, engine: port.OpenEngine) -> None:
-        """Tell an engine of what came while there was none."""
+        """Tell an engine the state that was set while there was none."""
         engine.pause(frozenset([self.name]) if self.is_paused else frozenset())
         engine.bound_size(self.name, self.bytes_max)
 

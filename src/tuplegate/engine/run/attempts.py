@@ -1,4 +1,4 @@
-"""Runs a statement or a transaction until it is through: takes a connection, repeats what met a conflict, in turns."""
+"""Runs a statement or a transaction to its end: takes a connection, and repeats it after a conflict, in turns."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,21 +14,21 @@ from tuplegate.metrics.cells import observe
 _T = TypeVar("_T")
 
 Check = Callable[[], None]
-"""Raises where a connection that was just taken is of no use after all."""
+"""Raises if a connection that was just taken turns out to be unusable."""
 
 
 class Gate(Protocol):
-    """Says when one more transaction may begin on the engine."""
+    """Decides when one more transaction may begin on the engine."""
 
     @property
     def must_wait(self) -> bool: ...
 
     async def wait(self, deadline: float) -> None:
-        """Wait until something may begin. `deadline` is on the loop's clock."""
+        """Wait until a transaction may begin. `deadline` is on the loop's clock."""
 
 
 class OpenGate:
-    """Lets everything begin."""
+    """Lets every transaction begin at once."""
 
     must_wait = False
 
@@ -36,7 +36,7 @@ class OpenGate:
 
 
 class Attempts:
-    """Runs what is asked of one server, `attempts_max` times at most."""
+    """Runs work on one server, in at most `attempts_max` attempts."""
 
     def __init__(self, running: Running, gate: Gate, attempts_max: int) -> None:
         self.running = running
@@ -99,7 +99,7 @@ class Attempts:
     async def take(
         self, pool: ConnectionPool, deadline: float, check: Check | None = None, *, anew: bool = False
     ) -> Member:
-        """Return a connection, when one more transaction may begin on it."""
+        """Return a connection, once one more transaction may begin on it."""
         member = None if anew else pool.take()
         if member is None:
             member = await pool.wait(deadline)
@@ -116,8 +116,8 @@ class Attempts:
     async def _wait_for_turn(
         self, run: RepeatableRun[Any, Any], turn: bool, conflict: port.Conflict, measures: Measures
     ) -> bool:
-        """Wait until it is worth another attempt, and return whether that has the turn. Raise the conflict where there
-        is no time or no attempt left."""
+        """Wait until another attempt is worthwhile, and return whether it has the turn. Raise the conflict if no time
+        or no attempt is left."""
         turns: Turns = run.pool.turns
         turns.note(conflict=True)
         if turn:

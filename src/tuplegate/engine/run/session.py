@@ -22,7 +22,7 @@ _IDLE: Final = int(pq.TransactionStatus.IDLE)
 
 
 class SessionRun(Run[_P]):
-    """Fills the port's `EngineSession`. `under_way`: something was sent and is not answered yet."""
+    """Fills the port's `EngineSession`. `under_way`: a statement was sent and is not answered yet."""
 
     def __init__(
         self, pool: _P, target: port.Target, member: Member, bounds: port.Bounds, deadline: float, writes: bool = True
@@ -41,7 +41,7 @@ class SessionRun(Run[_P]):
         return self._writes
 
     def end(self, why: Why, full_at: int = 0) -> None:
-        """Cancel what is under way; what is sent after it is refused."""
+        """Cancel the segment under way, if any, and refuse later ones."""
         if self.under_way:
             super().end(why, full_at)
         else:
@@ -51,7 +51,7 @@ class SessionRun(Run[_P]):
         return port.SessionResult(read_text_rows((await self.send([make_command(sql, params)]))[-1]))
 
     async def send(self, commands: list[Command], on_rows: OnRows | None = None) -> list[PGresult]:
-        """Send one segment; return its results when all of it went well."""
+        """Send one segment; return its results if all commands succeeded."""
         self.check_ended()
         if self.member.pgconn.transaction_status == _IDLE:
             self.begun = self.member.meter.begun

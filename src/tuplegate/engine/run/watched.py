@@ -26,8 +26,8 @@ async def open_session(
     target: port.Target,
     bounds: port.Bounds,
 ) -> AsyncIterator[_S]:
-    """Open a session on a connection apart from the pool's own: two that wait for each other need two, however small
-    the pool is."""
+    """Open a session on a connection apart from the pool's own: two sessions that wait for each other need two
+    connections, however small the pool is."""
     deadline = asyncio.get_running_loop().time() + bounds.timeout_ms / 1000
     session = kind(pool, target, await pool.open_apart(), bounds, deadline)
     running.enter(session)

@@ -1,5 +1,4 @@
-"""Where the body of a message ends: after a number of bytes, or where its chunks say so. Pure; for requests and
-answers.
+"""Finds the end of a message's body: after a number of bytes, or by its chunks. Pure; for requests and answers.
 
 A body takes its own bytes from a Buffer and leaves the rest there.
 """
@@ -12,7 +11,7 @@ from tuplegate.http.parsing.message import TOKEN, malformed, read_fields
 _LINE_BYTES_MAX: Final = 1024
 _TRAILER_BYTES_MAX: Final = 8 * 1024
 _OVERHEAD_MAX: Final = 64 * 1024
-"""Bytes of sizes and line ends that a body may have, beyond as many as it has content."""
+"""The bytes of sizes and line ends that a body may have, beyond as many as it has content."""
 
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -54,7 +53,8 @@ class Buffer:
         self.at = 0
 
     def compact(self) -> int:
-        """Give up the memory of what was taken, unless that is less than what is left. Return the bytes in memory."""
+        """Free the memory of the bytes that were taken, unless they are fewer than the rest. Return the bytes in
+        memory."""
         if self.at:
             size = self.size
             if size <= self.at:
@@ -64,7 +64,7 @@ class Buffer:
 
 
 class Body:
-    """`read` returns what has arrived of the body; once it is `complete` there is no more."""
+    """A body. `read` returns the next bytes of it; once it is `complete` there are no more."""
 
     def __init__(self) -> None:
         self.complete = False

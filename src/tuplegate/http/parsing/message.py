@@ -1,8 +1,8 @@
-"""The head of a request: what its bytes say, and which heads are refused.
+"""The head of a request: reads its bytes, and decides which heads are refused.
 
-Strict: RFC 9112 and 9110 as docs/http.md lists them. Where those leave a choice, it takes the reading that no other
-server in front of us can understand differently. Pure: the same bytes give the same Head, whoever sent them and
-whatever came before. So a head that arrives again need not be parsed again (see `HeadCache`).
+Strict: RFC 9112 and 9110 as docs/http.md lists them. If those leave a choice, it takes the reading that no other server
+in front of us can understand differently. Pure: the same bytes always give the same Head. So a head that arrives again
+need not be parsed again (see `HeadCache`).
 """
 
 import re
@@ -16,10 +16,10 @@ from tuplegate.protocol.errors import ServiceError
 HEAD_BYTES_MAX: Final = 32 * 1024
 FIELDS_MAX: Final = 100
 _ROOM_BYTES, _ROOM_FIELDS = 2 * 1024, 10
-"""What the service's own processes may add to a head when they pass it on, all of them together."""
+"""The bytes and headers that the service's own processes together may add to a head when they pass it on."""
 BLANK_LINE: Final = b"\r\n\r\n"
 CHUNKED: Final = -1
-"""The length of a body in chunks, which tell themselves where it ends."""
+"""The length of a body in chunks, which mark its end themselves."""
 
 TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 VALUE: Final = rb"[\t\x20-\x7e\x80-\xff]*"
@@ -33,7 +33,7 @@ _CONNECTION_BYTES_MAX: Final = 256
 """Bytes of the Connection header; with more the connection is closed after the answer."""
 _HOST: Final = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
-# Headers that say who asks, for what, and where the request ends may come once: another reader may take the other one.
+# Headers for identity, target and length may come only once: another reader may take the other one.
 _ONCE: Final = frozenset({
     b"authorization", b"content-length", b"content-type", b"expect", b"host", b"idempotency-key",
     b"neon-connection-string", b"origin", b"transfer-encoding", b"tuplegate-database", b"tuplegate-transaction-id",
@@ -54,14 +54,13 @@ class HeadLimits:
 
 FROM_CLIENTS: Final = HeadLimits()
 FROM_OURSELVES: Final = HeadLimits(HEAD_BYTES_MAX + _ROOM_BYTES, FIELDS_MAX + _ROOM_FIELDS)
-"""The limits on connections that only processes of the service can open: a head that was taken is taken on."""
+"""The limits on connections that only processes of the service can open: a head that was accepted once must be accepted
+there."""
 
 
 class Fields:
-    """The headers of a request, and what they say of it. Immutable: the heads of many requests may share them.
-
-    `length` is that of the body, or CHUNKED.
-    """
+    """The headers of a request, and their meaning. Immutable: the heads of many requests may share them. `length` is
+    that of the body, or CHUNKED."""
 
     def __init__(self, raw: bytes, fields_max: int, *, is_http_1_1: bool) -> None:
         """`raw` begins behind the first line of the request and ends with the blank line. Raises malformed_request."""
@@ -77,12 +76,12 @@ class Head:
     """The head of a request. Immutable but for `noted`: many requests over many connections may share it.
 
     `origin_form` is the target without its host, if it names one; `path` and `query` are its parts as they were sent,
-    still percent-encoded. `noted` is what a route has made of the head and of nothing else; it is forgotten with it.
+    still percent-encoded. `noted` is what a route has derived from the head alone; it is forgotten with the head.
     """
 
     def __init__(self, raw: bytes, known: Fields | None = None, fields_max: int = FIELDS_MAX) -> None:
-        """`raw` ends with the blank line. `known` are its headers, where they came before behind the same version of
-        HTTP. Raises malformed_request."""
+        """Parse a head that ends with the blank line. `known` are its headers, if the same ones came before behind the
+        same version of HTTP. Raises malformed_request."""
         end = raw.find(b"\r\n")
         line = REQUEST_LINE.fullmatch(raw, 0, end)
         if line is None:
@@ -186,18 +185,17 @@ def _shown(data: bytes) -> str:
 _HELD_MAX: Final = 1024
 _HELD_BYTES_MAX: Final = 4 * 1024
 _ALL_BYTES_MAX: Final = 2**20
-"""Bytes as they were sent; a head takes a few times as much in memory."""
+"""The bytes as they were sent; a head takes a few times as much in memory."""
 _VERSION_LENGTH: Final = len(b"HTTP/1.1")
 
 
 class HeadCache:
-    """Parses heads, and remembers them: clients send the same bytes again and again.
+    """Parses heads, and caches them: clients send the same bytes again and again.
 
-    A remembered head equals what parsing would give, so nobody can tell the difference. A head that was not sent for a
-    while is forgotten, with the token in it (see `age`).
-
-    Headers are remembered apart as well, together with the version of HTTP in front of them: every open transaction has
-    a path of its own, and its client sends the same headers with all of them.
+    A cached head equals the result of parsing, so nobody can tell the difference. A head that was not sent for a while
+    is forgotten, with the token in it (see `age`). Headers are cached separately as well, together with the version of
+    HTTP in front of them: every open transaction has a path of its own, and its client sends the same headers with all
+    of them.
     """
 
     def __init__(self, limits: HeadLimits = FROM_CLIENTS) -> None:
@@ -234,7 +232,7 @@ class HeadCache:
         return head
 
     def age(self) -> None:
-        """Forget what was not sent since the last call."""
+        """Forget heads that were not sent since the last call."""
         self._old, self._young = self._young, {}
         self._old_fields, self._young_fields = self._young_fields, {}
         self._young_bytes = 0

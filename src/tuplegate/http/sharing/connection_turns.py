@@ -1,4 +1,4 @@
-"""Gives connections their turns when all that have something to do would take too long together.
+"""Gives connections their turns when all together have too much work for one pass of the event loop.
 
 A connection does little in one pass of the event loop, but there can be thousands of them. So once a pass has done much
 already, it begins nothing more for strangers, and later for nobody: they wait for turns. Each pass of the loop then
@@ -21,7 +21,7 @@ may be twice as long: to notice every pass would cost every request more than to
 
 
 class Turn:
-    """A turn that was asked for. `act` is None once it was taken or cancelled."""
+    """A requested turn. `act` is None once it was taken or cancelled."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self.act: Callable[[], None] | None = act
@@ -40,7 +40,7 @@ class ConnectionTurns:
         """`_begin_pass` is still to come, so the pass is the one in which it was scheduled."""
         self._waiting: dict[str, deque[Turn]] = {}
         self._asked = 0
-        """How many turns wait."""
+        """The number of waiting turns."""
 
     def is_late(self, owner: str) -> bool:
         """Return whether the owner must ask for a turn, because this pass has done too much already."""

@@ -1,8 +1,8 @@
-"""Takes in what comes over one connection: one discipline for HTTP, TLS and WebSocket.
+"""Takes in the bytes of one connection: one discipline for HTTP, TLS and WebSocket.
 
 An Intake holds the bytes that have arrived and were not consumed. It lets its reader consume a bounded part in one pass
-of the event loop, and asks for another turn where more is left. While a turn is put off, or the reader is full, nothing
-is read from the transport. Everything that the connection holds of its client's bytes is charged to memory.
+of the event loop, and asks for another turn if more is left. While a turn is put off, or the reader is full, nothing is
+read from the transport. All of the client's bytes that the connection holds are charged to memory.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ class IntakeReader(Protocol):
 
     @property
     def owner(self) -> str:
-        """For whom bytes are held."""
+        """The owner for whom bytes are held."""
 
     @property
     def held_bytes(self) -> int:
-        """The size of what the reader holds itself of the bytes that it has consumed."""
+        """The bytes that the reader holds itself after it has consumed them."""
 
     @property
     def is_full(self) -> bool:
@@ -33,7 +33,7 @@ class IntakeReader(Protocol):
         """Consume unread bytes, as far as one turn goes. Return whether another turn is needed before more is read."""
 
     def note_no_room(self, error: ServiceError) -> None:
-        """There is no memory for what has arrived; the unread bytes were dropped."""
+        """Note that there was no memory for the bytes that arrived; the unread ones were dropped."""
 
 
 class Intake:
@@ -46,7 +46,7 @@ class Intake:
         self._turns = turns
         self._holding = holding
         self._reader = reader
-        """None once nothing is consumed any more: what arrives is dropped."""
+        """None once nothing is consumed any more: bytes that arrive are dropped."""
         self._turn: Turn | None = None
         """The turn that was asked for."""
         self.unread = Buffer()
@@ -91,7 +91,7 @@ class Intake:
         self.settle()
 
     def settle(self) -> None:
-        """Account for what is held now, and read on unless that must wait."""
+        """Account for the bytes held now, and continue to read unless that must wait."""
         try:
             self.charge()
         except ServiceError as error:
@@ -101,7 +101,7 @@ class Intake:
         self.listen()
 
     def charge(self) -> None:
-        """Account for what is held now. Raises busy, and then nothing is accounted for."""
+        """Account for the bytes held now. Raises busy, and then nothing is accounted for."""
         reader, holding = self._reader, self._holding
         if reader is None or holding is None:
             return
@@ -128,7 +128,7 @@ class Intake:
         self.settle()
 
     def end(self) -> None:
-        """Drop everything. What still arrives is read, so that the client can read too, and dropped."""
+        """Drop everything. Later bytes are read, so that the client can read too, and dropped."""
         self._reader = None
         self.unread.clear()
         if self._turn is not None:

@@ -2,9 +2,11 @@
 
 There is a bound for all of it, and one for each owner: an organization, or the address of a client whose key was not
 seen yet. An owner at its bound is told `busy`, and not read from. When all memory is held, only owners that hold much
-of it are refused; the others do not notice. Strangers cannot take more than half, from however many addresses. One who
-wants some when that is held gets it from the others: connections of strangers are closed, those first whose holding has
-not changed for longest. So nobody keeps strangers out, and all who are known were strangers first.
+of it are refused; the others do not notice.
+
+Strangers cannot take more than half, from however many addresses. If that is held and another stranger needs some, it
+gets it from the others: connections of strangers are closed, those first whose holding has not changed for longest. So
+nobody keeps strangers out, and all known owners were strangers first.
 """
 
 import asyncio
@@ -46,7 +48,7 @@ class Memory:
         self._strangers = 0
         """Bytes that strangers hold together."""
         self._strangers_holdings: dict[Holding, None] = {}
-        """Those whose connection can be closed; the one that has not changed for longest is the first."""
+        """The holdings whose connection can be closed; the one that has not changed for longest is the first."""
         self._given_back = 0
         self.used = 0
 
@@ -171,8 +173,8 @@ class Holding:
             raise
 
     def record(self, owner: str, size: int) -> None:
-        """Hold bytes that are in memory already, for this owner from now on. Never refused; but where strangers hold
-        too much then, some are closed."""
+        """Record bytes that are in memory already, for this owner from now on. Never refused; but if strangers then
+        hold too much, some are closed."""
         if owner == self.owner and size == self.size:
             return
         self.resize(0)

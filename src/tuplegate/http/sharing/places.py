@@ -1,4 +1,4 @@
-"""Chooses which connection gives way when all places are taken and another client arrives: see `precedence`."""
+"""Chooses the connection that gives way when all places are taken and another client arrives: see `precedence`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -47,8 +47,8 @@ class Places:
         self._left = 0
 
     def find(self, newcomer: str, occupants: Callable[[], Sequence[Occupant]]) -> Occupant | None:
-        """Return who gives way to a newcomer of this owner, which is a stranger. The caller must close it; it does not
-        count as an occupant any more."""
+        """Return the occupant that gives way to a newcomer of this owner, which is a stranger. The caller must close
+        it; it does not count as an occupant any more."""
         leaving = self._pop(in_order=True)
         if leaving is None:
             if self._left <= 0:

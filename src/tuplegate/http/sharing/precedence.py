@@ -6,10 +6,11 @@ that receives a body or does not take its answer gives way only beyond the organ
 request of a known organization never does.
 
 While strangers hold more than half of the places, one of them goes: many addresses with a connection each cannot take
-those of an organization. Otherwise the owner with the most places goes first: an organization, or an address for its
-strangers. Of one owner, connections older than `NEW_S` go before newer ones, whose first request may be on its way.
-Then the order of `Waiting` decides, and last the time for which a connection has waited. A new stranger's request that
-is in hand counts as one that has not come: it has not shown more, and who has just connected is not to go before it.
+the places of an organization. Otherwise the owner with the most places goes first: an organization, or an address for
+its strangers. Of one owner, connections older than `NEW_S` go before newer ones, whose first request may be on its way.
+Then the order of `Waiting` decides, and last the time for which a connection has waited. A new stranger's running
+request counts as one that has not come: the client has not shown more than others, and a client that has just connected
+should not go before it.
 """
 
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""Tells whether a client takes what is sent to it. A slow client may take its time, as long as it takes something."""
+"""Tells whether a client takes its data. A slow client may take its time, as long as it takes something."""
 
 import asyncio
 import fcntl
@@ -14,8 +14,8 @@ _NOT_AT_ALL: Final = struct.pack("ii", 1, 0)
 
 
 class ClientProgress:
-    """How far one client is, judged once a second by what is unsent of all that was `written`. `taken_at` is when it
-    last took anything."""
+    """The progress of one client, judged once a second by the unsent part of all that was `written`. `taken_at` is the
+    time at which it last took anything."""
 
     __slots__ = ("_taken", "_transport", "_unsent", "taken_at")
 

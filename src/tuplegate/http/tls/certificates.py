@@ -1,4 +1,4 @@
-"""Certificates: loads and tries out the one that the service shows, and decides how those of others are verified."""
+"""Certificates: loads and tries the service's own, and decides how those of others are verified."""
 
 import asyncio
 import hashlib
@@ -70,7 +70,7 @@ def fingerprint(pem: str) -> str:
 
 def client_context(pinned: str | None = None) -> ssl.SSLContext:
     """Return a context for connections to a server. Its certificate is verified as usual, or must be the pinned one,
-    whatever its name."""
+    with any name."""
     context = ssl.create_default_context(cadata=None if pinned is None else _first(pinned))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if pinned is not None:

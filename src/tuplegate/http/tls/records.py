@@ -1,4 +1,4 @@
-"""Reads the frames of TLS before OpenSSL does: how many records there are, and how long a client's hello will be.
+"""Reads the frames of TLS before OpenSSL does: the number of records, and the announced length of a client's hello.
 
 OpenSSL does not tell how many records it has read, keeps incomplete ones, and allocates memory for the whole announced
 hello (128 KiB) after its first four bytes.
@@ -19,10 +19,8 @@ HELLO_MAX: Final = 2**14
 
 
 def end_of_records(data: bytes, at: int, records_max: int, bytes_max: int) -> tuple[int, int]:
-    """Return where whole records end and how many there are, up to both bounds; the first record may have any size.
-
-    Raises SSLError for bytes that are no record.
-    """
+    """Return the end of the whole records and their number, up to both bounds; the first record may have any size.
+    Raises SSLError for bytes that are no record."""
     end, count, size = at, 0, len(data)
     while count < records_max and end + HEADER <= size:
         length = data[end + 3] << 8 | data[end + 4]

@@ -93,7 +93,7 @@ def _general_name(name: str) -> "x509.GeneralName":
 
 
 def _write(file: Path, data: bytes, mode: int) -> None:
-    """Write the file whole or not at all, and never through a link that somebody else has put there."""
+    """Write the file atomically, and never through a link that somebody else has put there."""
     made = file.with_suffix(".new")
     with contextlib.suppress(FileNotFoundError):
         made.unlink()

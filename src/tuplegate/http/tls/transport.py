@@ -1,14 +1,12 @@
 """TLS between a TCP connection and an HTTP connection.
 
 asyncio can do this too, but its transport hides the one below it: bytes that a slow reader does not take would wait
-where nobody counts them, and one direction cannot be closed separately. Here nothing that is written is kept in
-between. It goes to the transport below at once, whose buffer, pauses and end are passed up unchanged, so that to an
-HTTP connection this is a transport like any other.
-
-What is read waits in an Intake until its record is whole, or for its turn. In one pass of the loop a connection has as
-many records decrypted as take about a millisecond, and is not read again before the others had their turn. OpenSSL
-gets whole records, a few at a time, because its buffers never shrink. Everything is freed with the connection, without
-the garbage collector.
+uncounted, and one direction cannot be closed separately. Here written bytes are not buffered in between. They go to the
+transport below at once, whose buffer, pauses and end are passed up unchanged, so that to an HTTP connection this is a
+transport like any other. Read bytes wait in an Intake until their record is whole, or for its turn. In one pass of the
+loop a connection has as many records decrypted as take about a millisecond, and is not read again before the others had
+their turn. OpenSSL gets whole records, a few at a time, because its buffers never shrink. Everything is freed with the
+connection, without the garbage collector.
 """
 
 import asyncio
@@ -24,7 +22,7 @@ from tuplegate.http.tls.records import HelloCheck, end_of_records
 from tuplegate.protocol.errors import ServiceError
 
 _PIECE: Final = 16 * 1024
-"""The size of a full record. OpenSSL's buffers grow to about what they are given at once."""
+"""The size of a full record. OpenSSL's buffers grow to about the size of its largest input."""
 _TURN_RECORDS: Final = 32
 _LONG_RECORDS, _LONG_BYTES = 16, 64 * 1024
 """After a turn this long, others have theirs before more is read."""
@@ -74,7 +72,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._server_name = server_name
         self._endpoint: _Endpoint | None = None
         self._is_over = False
-        """TLS has ended; what still arrives is thrown away."""
+        """TLS has ended; bytes that still arrive are thrown away."""
         self._hello: HelloCheck | None = None
         self._negotiated = 0
         """Bytes that were taken during the handshake."""
@@ -109,7 +107,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._intake.feed(data)
 
     def consume_some(self) -> bool:
-        """Decrypt what has arrived, as far as one turn goes, and pass it up in one piece. See `IntakeReader`."""
+        """Decrypt the bytes that have arrived, as far as one turn goes, and pass them up in one piece. See
+        `IntakeReader`."""
         if self.is_full:
             return False
         pieces: list[bytes] = []
@@ -126,7 +125,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return False
 
     def _decrypt(self, endpoint: _Endpoint, pieces: list[bytes]) -> bool:
-        """Return whether this turn was a long one."""
+        """Decrypt one turn's records. Return whether this turn was a long one."""
         unread, left, size = self._intake.unread, _TURN_RECORDS, 0
         while left:
             end, count = end_of_records(unread.data, unread.at, left, _PIECE)
@@ -161,7 +160,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return True
 
     def _look_at_negotiation(self, records: bytes) -> None:
-        """Raises SSLError for more bytes than any handshake needs, and busy."""
+        """Check the bytes of the handshake. Raises SSLError for more than any handshake needs, and busy."""
         if self._hello is not None:
             self._hello.look(records)
             self._look_at_size(0)
@@ -258,7 +257,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._below.write(data)
 
     def _say_goodbye(self) -> None:
-        """Tell the other side that this is the end, and not a connection that was cut."""
+        """Tell the other side that this is the end, and not a lost connection."""
         endpoint = self._endpoint
         if endpoint is None or self._below.is_closing():
             return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Account:
-    """A user that programs and servers run as; `switch` when that is not the user we are."""
+    """A user that programs and servers run as. `switch`: this is not the user of the service."""
 
     uid: int
     gid: int
@@ -19,8 +19,8 @@ class Account:
         return user_name(self.uid)
 
     def may(self, status: os.stat_result, wanted: int) -> bool:
-        """Return whether the account has these rights to a file. One that we switch to needs those of everybody: cells
-        have further accounts, to which nobody has given rights."""
+        """Return whether the account has these rights to a file. An account that we switch to needs the rights that
+        everybody has: cells have further accounts, to which nobody has given rights."""
         shift = 0 if self.switch else 6 if status.st_uid == self.uid else 3 if status.st_gid == self.gid else 0
         return (status.st_mode >> shift) & wanted == wanted
 

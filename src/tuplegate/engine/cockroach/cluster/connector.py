@@ -18,7 +18,7 @@ from tuplegate.engine.libpq.values.text_rows import read_text_rows
 from tuplegate.engine.port import Conflict, EngineFailure, EngineLost, EngineUnavailable, NotInTime, StatementFailed
 
 METADATA_DATABASE: Final = "tuplegate"
-"""Stands for the metadata database, and is its name unless the engine's URL names another."""
+"""The default name of the metadata database; it is another if the engine's URL names another."""
 
 SESSION_SETTINGS: Final = {
     "timezone": "UTC",
@@ -31,7 +31,7 @@ SESSION_SETTINGS: Final = {
     "default_int_size": "4",
     "serial_normalization": "sql_sequence",
 }
-"""What the meaning of a text, or the text of a value, depends on."""
+"""The settings that decide the meaning of a text, or the text of a value."""
 
 _LOCKED: Final = "55P03"
 _APPLICATION: Final = "tuplegate-service"
@@ -39,9 +39,9 @@ _ATTEMPTS_MAX: Final = 20
 _LOSSES_MAX: Final = 3
 _LEAST_S: Final = 1.0
 SOON_S: Final = 10.0
-"""How long an answer may take that a request waits for."""
+"""The time for an answer that a request waits for."""
 _ANSWER_S: Final = 30.0
-"""The engine does not end what waits for a quorum, so the service's own clock does."""
+"""The engine does not end a statement that waits for a quorum, so the service sets a time limit of its own."""
 
 BEGIN: Final = Command(b"BEGIN", begins=False)
 COMMIT: Final = Command(b"COMMIT", begins=False)
@@ -58,12 +58,12 @@ class Connector:
         self._timeout_s = timeout_s
 
     async def connect(self, database: str, conninfo: str | None = None) -> Connection:
-        """Raises ConnectionLost."""
+        """Connect to a database. Raises ConnectionLost."""
         name = self.metadata if database == METADATA_DATABASE else database
         return await self.nodes.open(Connection, self._add_settings(conninfo or self.conninfo, name), self._timeout_s)
 
     async def watch_nodes(self) -> None:
-        """Look after the nodes for as long as it runs."""
+        """Watch the nodes until cancelled."""
         await self.nodes.watch(self._add_settings(self.conninfo, self.metadata))
 
     def _add_settings(self, conninfo: str, database: str) -> str:
@@ -75,7 +75,8 @@ Questions = Sequence[tuple[str, Sequence[str | None]]]
 
 
 class ServiceSession:
-    """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks."""
+    """One connection to one database, shared by all tasks. It is opened when first needed, and again when it was
+    lost."""
 
     def __init__(self, connector: Connector, database: str = METADATA_DATABASE, answer_s: float = _ANSWER_S) -> None:
         self._connector = connector
@@ -95,7 +96,8 @@ class ServiceSession:
         return read_text_rows((await self._run_until_through(statements, atomic=True))[-2])
 
     async def change_definitions(self, statements: Questions) -> None:
-        """Run one statement after the other: a change of definitions is seen only once it is committed."""
+        """Run the statements one after the other, each in its own transaction: a change of definitions is visible only
+        once it is committed."""
         for sql, params in statements:
             await self.fetch(sql, *params)
 
@@ -115,7 +117,7 @@ class ServiceSession:
                 if failure.statement is None or not self._untold.learn(statements[failure.statement][0], failure):
                     raise
             except EngineLost:
-                # What only reads is asked of another node.
+                # Statements that only read are sent to another node.
                 if attempt >= _LOSSES_MAX or time() >= until or not all(_is_reading(sql) for sql, _ in statements):
                     raise
                 attempt += 1
@@ -129,7 +131,7 @@ class ServiceSession:
         try:
             answer = connection.send([BEGIN, *commands, COMMIT] if atomic else commands)
             if atomic:
-                # After an error the transaction is still open. The next segment may be somebody else's.
+                # After an error the transaction is still open, and the next segment may belong to another task.
                 connection.send([ROLLBACK])
             connection.flush()
             results = await answer
@@ -146,7 +148,7 @@ class ServiceSession:
     async def _connected(self) -> Connection:
         async with self._opening:
             if self._connection is not None and self._connector.nodes.is_left(self._connection):
-                # Others may still wait for an answer on it.
+                # Other tasks may still wait for an answer on it.
                 asyncio.get_running_loop().call_later(self._answer_s, self._connection.close)
                 self._connection = None
             if self._connection is None or self._connection.closed:
@@ -172,7 +174,7 @@ def _is_reading(sql: str) -> bool:
 
 
 def _explain(failure: StatementFailed, index: int, count: int) -> EngineFailure:
-    """Return the failure with the index of its statement, or what else it means."""
+    """Return the failure with the index of its statement, or another one that says what it means."""
     if failure.sqlstate == AMBIGUOUS or is_node_failure(failure):
         return EngineLost("the engine does not know what became of it", failure.message)
     if failure.sqlstate in (_LOCKED, CANCELLED):

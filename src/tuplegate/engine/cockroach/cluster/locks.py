@@ -1,8 +1,8 @@
-"""Names that one process holds at a time, as rows with a lease: the engine has no locks that go with a connection.
+"""Names that one process holds at a time, as rows with a lease: the engine has no locks that end with a connection.
 
-A row belongs to its holder until a time by the engine's clock, which the holder moves on while it lives. A holder that
-dies lets go when that time is over. One that stood still for so long has lost the name without noticing: so nothing
-that must not be done twice relies on a name alone. What is decided is decided by a row that two cannot both write.
+A row belongs to its holder until a time by the engine's clock. The holder extends that time while it lives; if it dies,
+the name is free when the time is over. A holder that stood still for longer has lost the name without noticing. So a
+name alone never guards work that must not be done twice: a row that two cannot both write decides that.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _EXPIRE: Final = "DELETE FROM engine.lock WHERE until < clock_timestamp() - inte
 
 
 class Locks:
-    """The names that this process holds. `number` of a name grows with each holder."""
+    """The names that this process holds. `number` differs for each holding of a name."""
 
     def __init__(self, session: ServiceSession) -> None:
         self._session = session
@@ -52,7 +52,7 @@ class Locks:
 
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncIterator[bool]:
-        """Hold a name until the block is left; give False where somebody holds it."""
+        """Hold a name until the block is left; yield False if it is already held."""
         if name in self._held or name in self._taking:
             yield False
             return
@@ -61,7 +61,7 @@ class Locks:
         try:
             free = await asyncio.shield(taking)
         except BaseException:
-            # Whoever wanted it is gone; the engine may give it all the same.
+            # The caller is gone, but the engine may still grant the name.
             self._let_go_later(name, taking)
             raise
         try:
@@ -99,7 +99,7 @@ class Locks:
         return name in self._held or bool(await self._session.fetch(_IS_HELD, name))
 
     async def renew(self) -> None:
-        """Move the time of all names on, for as long as there are some."""
+        """Extend the leases of all held names, again and again."""
         expired = 0.0
         while True:
             await asyncio.sleep(_RENEW_EVERY_S)

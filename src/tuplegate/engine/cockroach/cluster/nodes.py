@@ -1,10 +1,10 @@
-"""The nodes of a cluster: spreads connections over them, and leaves those that do not answer, or are about to end.
+"""The nodes of a cluster: spreads connections over them, and leaves nodes that do not answer or are about to end.
 
-Every host of the engine's URL is a node, and so is every address that a name leads to. Whoever wants a connection gets
-one to the node that has the fewest; where that does not answer, to the next. In a worker, `watch` asks every node how
-it is. A node that gives no answer while another does is silent: its connections are closed, since what runs there may
-hang for ever. One that drains, or that the cluster has lost, is left as its connections become free. Both are asked
-again until they are well, and then take their share of the connections again.
+Every host of the engine's URL is a node, and so is every address that its name resolves to. A new connection goes to
+the node with the fewest connections; if that one does not answer, to the next. In a worker, `watch` asks every node for
+its state. A node that gives no answer while another does is silent: its connections are closed, since their statements
+may hang for ever. From a node that drains, or that the cluster has lost, connections move away as they become free.
+Both kinds are asked again until they are well, and then get their share of connections back.
 """
 
 import asyncio
@@ -26,25 +26,25 @@ _log: Final = structlog.get_logger()
 _C = TypeVar("_C", bound=Connection)
 
 LOGIN_S: Final = 3.0
-"""How long one node of several may take over a login before another is tried."""
+"""How long a login at one of several nodes may take before another node is tried."""
 ANSWER_S: Final = 3.0
-"""A node that gives no answer for so long, while another does, is silent."""
+"""A node that gives no answer for this long, while another does, is silent."""
 LOOK_EVERY_S: Final = 0.5
 _AVOID_S: Final = 30.0
-"""How long a node is avoided that gave no connection, unless it is seen to be well before."""
+"""How long a node that gave no connection is avoided, unless it is seen to be well before."""
 _LOOK_UP_EVERY_S: Final = 10.0
 _MOVED_AT_ONCE: Final = 2
-"""Connections that a node with too many gives up between two looks."""
+"""The number of connections that a node with too many gives up between two looks."""
 
 _PROBE: Final = Command(
     b"SELECT draining, split_part(expiration, ',', 1)::decimal < extract(epoch FROM clock_timestamp())::decimal"
     b" FROM crdb_internal.gossip_liveness WHERE node_id = crdb_internal.node_id()"
 )
-"""Asks the node itself, which needs no other node for the answer: whether it drains, and whether it is cut off."""
+"""Asks a node whether it drains, and whether it is cut off. It needs no other node for the answer."""
 
 _REFUSED: Final = ("FATAL:", "ERROR:")
 _DRAINS: Final = "not accepting clients"
-"""Words of a node that lets nobody in any more, while others do."""
+"""The words of a node that refuses logins while other nodes accept them."""
 
 
 class Health(Enum):
@@ -54,7 +54,7 @@ class Health(Enum):
 
 
 class Node:
-    """One node, by one address. `connections` are those that this process has there."""
+    """One node, by one address. `connections` are this process's connections to it."""
 
     def __init__(self, place: Place, address: str) -> None:
         self.place = place
@@ -80,19 +80,19 @@ class Node:
 
 
 class Nodes:
-    """See the module's text. It is shared by all connections of a process to one cluster."""
+    """The nodes of one cluster, shared by all connections of a process to it. See the module's text."""
 
     def __init__(self, conninfo: str) -> None:
         self._places = list_places(conninfo)
         self._nodes: list[Node] = []
         self._looked_up_at: float | None = None
         self._is_calm = True
-        """No connection is to be given up."""
+        """Whether all nodes are well and none has too many connections."""
 
     # -- connecting -------------------------------------------------------------------------------------------------
 
     async def open(self, kind: type[_C], conninfo: str, timeout_s: float) -> _C:
-        """Connect to a node that lets it in, the least used one first. Raises ConnectionLost."""
+        """Connect to a node that accepts the login, the least used one first. Raises ConnectionLost."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
         nodes = await self._find()
@@ -119,7 +119,7 @@ class Nodes:
         raise lost
 
     async def _find(self) -> list[Node]:
-        """Return the nodes; names are looked up again from time to time."""
+        """Return the nodes. Look their names up again from time to time."""
         now = asyncio.get_running_loop().time()
         if self._looked_up_at is None or now - self._looked_up_at > _LOOK_UP_EVERY_S:
             self._looked_up_at = now
@@ -130,7 +130,7 @@ class Nodes:
         return self._nodes
 
     def _sort(self, nodes: list[Node], now: float) -> list[Node]:
-        """Return them in the order in which they are tried. Those that are avoided are the last resort."""
+        """Return the nodes in the order in which to try them: avoided ones last, then those that are not well."""
 
         def rank(node: Node) -> tuple[bool, bool, int, float]:
             is_avoided = node.avoided_until > now
@@ -141,7 +141,8 @@ class Nodes:
     # -- leaving ----------------------------------------------------------------------------------------------------
 
     def should_leave(self, connection: Connection) -> bool:
-        """Return whether a connection that nobody uses just now is better closed: its node is left, or has too many."""
+        """Return whether to close a connection that is not in use: its node is not well, or has too many
+        connections."""
         if self._is_calm:
             return False
         for node in self._nodes:
@@ -153,13 +154,13 @@ class Nodes:
         return False
 
     def is_left(self, connection: Connection) -> bool:
-        """Return whether the connection leads to a node that is left."""
+        """Return whether the connection leads to a node that is not well."""
         if self._is_calm:
             return False
         return any(connection in node.connections for node in self._nodes if node.health is not Health.WELL)
 
     def describe(self) -> dict[str, str]:
-        """Return what is wrong with nodes, by their places in the engine's URL."""
+        """Return the state of each node that is not well, by the node's place in the engine's URL."""
         found = {}
         for node in self._nodes:
             if node.health is not Health.WELL:
@@ -169,7 +170,7 @@ class Nodes:
     # -- watching ---------------------------------------------------------------------------------------------------
 
     async def watch(self, conninfo: str) -> None:
-        """Ask every node how it is, again and again, where there are several."""
+        """Ask every node for its state, again and again, if there are several."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -177,7 +178,7 @@ class Nodes:
                 if len(nodes) > 1:
                     began = loop.time()
                     seen = await asyncio.gather(*(_look_at(node, conninfo) for node in nodes))
-                    # A process that stood still itself has heard from nobody.
+                    # A process that stood still itself has heard from no node.
                     if loop.time() - began < 2 * ANSWER_S:
                         self._judge(dict(zip(nodes, seen, strict=True)))
                 await asyncio.sleep(LOOK_EVERY_S)
@@ -205,13 +206,13 @@ class Nodes:
     def _find_surplus(self, well: list[Node]) -> None:
         share = -(-sum(node.count for node in well) // len(well))
         for node in well:
-            # One more or less is no reason to log in again.
+            # A difference of one is no reason to log in again.
             beyond = node.count - share
             node.surplus = min(beyond, _MOVED_AT_ONCE) if beyond > 1 else 0
 
 
 async def _look_at(node: Node, conninfo: str) -> Health:
-    """Ask one node how it is."""
+    """Ask one node for its state."""
     watching = node.watching
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -232,7 +233,7 @@ async def _look_at(node: Node, conninfo: str) -> Health:
 
 
 async def _look_up(place: Place) -> list[str]:
-    """Return the addresses of a place; none where its name is not known just now."""
+    """Return the addresses of a place; none if its name cannot be resolved just now."""
     if place.address or place.is_socket:
         return [place.address]
     try:

@@ -1,4 +1,4 @@
-"""Finds out what a cluster can do: nothing is assumed from its version."""
+"""Finds the abilities of a cluster by trial: assumes nothing from its version."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ _WRITING_FUNCTION: Final = (
 _NO_SUCH_FUNCTIONS: Final = ("0A000", "42601")
 
 _VOLATILE: Final = "SELECT DISTINCT proname FROM pg_catalog.pg_proc WHERE provolatile = 'v'"
-"""The engine calls volatile what its arguments and the database do not decide, or what has an effect."""
+"""The engine calls a function volatile if it has an effect, or if its result depends on more than arguments and
+data."""
 _CHANGING: Final = frozenset({"set_config", "crdb_internal"})
 _HARMLESS: Final = frozenset(
     {
@@ -48,7 +49,7 @@ _HARMLESS: Final = frozenset(
         "version",
     }
 )
-"""Volatile functions that leave nothing in a session, or only which numbers were drawn."""
+"""Volatile functions that leave nothing in a session, except for the last numbers of sequences."""
 
 _NEEDED: Final = (
     ("SHOW default_int_size", "columns of the type int with 4 bytes (default_int_size)"),
@@ -63,11 +64,11 @@ _NEEDED: Final = (
         "a list of the rights in all databases (crdb_internal.cluster_database_privileges)",
     ),
 )
-"""What the adapter cannot do without."""
+"""The abilities that the adapter needs, each with its name."""
 
 
 async def find_problems(session: ServiceSession, conninfo: str, *, is_secure: bool) -> list[str]:
-    """Return what keeps the service from using the cluster, each with how to mend it."""
+    """Return the reasons why the service cannot use the cluster, each with its remedy."""
     problems = []
     if not is_secure and not all(is_here(place.address or place.host) for place in list_places(conninfo)):
         problems.append(
@@ -100,8 +101,8 @@ async def find_problems(session: ServiceSession, conninfo: str, *, is_secure: bo
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """`write`: functions may write rows, so that a SELECT may. `changing`: names of functions that may change their
-    session, or the engine."""
+    """The functions of a cluster. `write`: functions may write rows, so a SELECT may, too. `changing`: names of
+    functions that may change their session, or the engine."""
 
     write: bool
     changing: frozenset[str]
@@ -113,9 +114,9 @@ async def find_functions(session: ServiceSession) -> Functions:
 
 
 async def find_functions_write(session: ServiceSession) -> bool:
-    """Return whether the engine can have functions that write, so that a SELECT may.
+    """Return whether the engine can have functions that write, so that a SELECT may write.
 
-    It is assumed unless the engine refuses such a function. One that it takes is rolled back.
+    It is assumed unless the engine refuses such a function. A function that was created is rolled back.
     """
     try:
         await session.run_atomically([(_WRITING_FUNCTION, ()), ("SELECT 1 / 0", ())])

@@ -9,8 +9,8 @@ from tuplegate.engine.port import Weakness
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """`conninfo` is the login of the service's own role. Rows of all connections hold `rows_bytes_max` at most.
-    `versions` are those of definitions, as all workers know them."""
+    """The settings of one worker. `conninfo` is the login of the service's own role. All connections together hold at
+    most `rows_bytes_max` of rows. `versions` are those of definitions, shared by all workers."""
 
     conninfo: str
     secret: bytes

@@ -1,7 +1,7 @@
-"""Says in the port's words what this engine refuses.
+"""Translates this engine's errors into the port's words.
 
-Its messages carry raw keys, requests for reports and a drawing of where an error is; the service's clients get a short
-text, and a position.
+Its messages carry raw keys, requests for bug reports and a drawing of the error's place; clients of the service get a
+short text and a position.
 """
 
 import re
@@ -11,9 +11,9 @@ from tuplegate.engine import port
 from tuplegate.protocol.statements import skip_blank
 
 AMBIGUOUS: Final = "40003"
-"""SQLSTATE of a commit of which the engine does not know what became."""
+"""The SQLSTATE of a commit whose outcome the engine does not know."""
 HALF_APPLIED: Final = "XXA00"
-"""SQLSTATE of a commit whose rows are stored, while a change of definitions in it failed."""
+"""The SQLSTATE of a commit whose rows are stored, although a change of definitions in it failed."""
 CANCELLED: Final = "57014"
 READ_ONLY: Final = "25006"
 DUPLICATE: Final = "23505"
@@ -26,7 +26,7 @@ _NODE_WORDS: Final = re.compile(
     r"|connection heartbeat|\bnode unavailable\b"
 )
 _CANCELLED_BY_NODE: Final = "query execution canceled"
-"""All that a node says which drains. Where a time limit was over, it says that, too."""
+"""The whole message of a node that drains. If a time limit is over, a node says the same."""
 
 _SOURCE: Final = "source SQL:\n"
 _EXPECTED: Final = re.compile(r"expected (\d+) arguments, got (\d+)")
@@ -38,14 +38,14 @@ _RETRY: Final = re.compile(r"^(?:restart transaction: )?Transaction\w*Error\b")
 
 
 def refine(failure: port.StatementFailed, sql: str = "") -> port.StatementFailed:
-    """Return the failure as the port has it, of one that was made of the engine's error as it is. `sql` is the text
-    that failed. The service's own word that the time is over has nothing of the engine's."""
+    """Return the failure in the port's form, given one with the engine's own texts. `sql` is the text that failed. The
+    service's own timeouts are returned as they are."""
     if isinstance(failure, port.TimedOut):
         return failure
     kind, message, sqlstate = type(failure), failure.message, failure.sqlstate
     position, detail, hint = failure.position, failure.detail, failure.hint
     if detail is not None and detail.startswith(_SOURCE):
-        # What it can read but has not learned yet (0A000) is shown in the same way.
+        # Syntax that the engine knows but does not support yet (0A000) is shown in the same way.
         kind = port.ParseFailed if failure.sqlstate == "42601" else kind
         position, detail = find_position(detail, sql), None
     elif failure.sqlstate == "42P14":
@@ -68,9 +68,9 @@ def refine(failure: port.StatementFailed, sql: str = "") -> port.StatementFailed
 
 
 def is_node_failure(failure: port.StatementFailed) -> bool:
-    """Return whether nodes failed to reach each other, or one is about to end. The statement may run again then.
+    """Return whether nodes failed to reach each other, or a node is about to end. The statement may then run again.
 
-    One that the service itself has cancelled looks the same: ask for that first.
+    A statement that the service itself has cancelled looks the same: check for that first.
     """
     if failure.sqlstate == CANCELLED:
         return failure.message == _CANCELLED_BY_NODE
@@ -80,10 +80,10 @@ def is_node_failure(failure: port.StatementFailed) -> bool:
 
 
 def find_position(detail: str, sql: str = "") -> int | None:
-    """Return the place of an error, counted in characters from 1, of the drawing that shows it.
+    """Return the position of an error, counted in characters from 1, from the drawing that shows it.
 
-    The last line holds an arrow, indented by as many bytes as stand before the place in the line above. The drawing
-    leaves out what stands before the first word of the text.
+    The last line holds an arrow, indented by the number of bytes before the error in the line above. The drawing leaves
+    out everything before the first word of the text.
     """
     lines = detail.removeprefix(_SOURCE).split("\n")
     if len(lines) < 2 or lines[-1].strip() != "^":

@@ -1,8 +1,8 @@
-"""Numbers that are too large for their placeholders: they are refused here, since this engine would store others.
+"""Refuses numbers that are too large for their placeholders, since this engine would store other numbers.
 
-Where it takes a placeholder for an int2 or an int4, it reads any number that an int8 can hold, and keeps the lower bits
-of it. Of a number that no float4 holds it makes infinity, or zero. It does the same in arrays. So with such a number,
-the types of the statement's placeholders are asked for. They are never kept: anybody may change them.
+For an int2 or int4 placeholder the engine reads any number that an int8 can hold, and stores its lower bits. It turns a
+number that no float4 can hold into infinity or zero. It does the same in arrays. So for a large number, the service
+asks for the types of the statement's placeholders. It never caches them: anybody may change them.
 """
 
 import math
@@ -17,16 +17,16 @@ from tuplegate.engine.libpq.values.types import FLOAT4, INT2, INT4
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9.][0-9A-Za-z_.]*+(?:(?<=[EePp])[+-][0-9_]+)?", re.ASCII)
 _WIDE: Final = re.compile(r"[0-9][0-9A-Za-z_.]{4}|[0-9.][EePp]", re.ASCII)
-"""In a number that may be over 9,999, or in any notation but the plain one."""
+"""Matches part of a number that may exceed 9,999, or is in any notation but the plain one."""
 _ELEMENT: Final = re.compile(r"[^\s{},\"]+")
 _ZERO: Final = re.compile(r"[+-]?(?:0[Xx])?[0_.]+(?:[EePp].*)?")
 _BITS: Final = {INT2: 16, 1005: 16, INT4: 32, 1007: 32}
-"""How many bits the numbers of a type have, by the oid of the type and of its array."""
+"""The number of bits of an integer type, by the oid of the type and of its array."""
 _FLOATS: Final = frozenset({FLOAT4, 1021})
 _FLOAT_MAX: Final = (2 - 2**-24) * 2.0**127
-"""From here on a number is rounded to infinity."""
+"""A number from here on is rounded to infinity."""
 _FLOAT_MIN: Final = 2.0**-150
-"""Up to here a number is rounded to zero."""
+"""A number up to here is rounded to zero."""
 
 
 def may_be_cut(params: Iterable[msgspec.Raw] | None) -> bool:
@@ -43,8 +43,8 @@ def _is_suspect(raw: bytes) -> bool:
 
 
 def check_numbers(oids: Sequence[int], texts: Sequence[bytes | None]) -> None:
-    """Raise where a number does not fit; `oids` are the types of the placeholders. What fits no int8 either, the engine
-    refuses."""
+    """Raise if a number does not fit its placeholder; `oids` are the types of the placeholders. A number that fits no
+    int8 is left to the engine, which refuses it."""
     for place, (oid, text) in enumerate(zip(oids, texts, strict=False), start=1):
         if text is None or not (oid in _BITS or oid in _FLOATS):
             continue
@@ -57,7 +57,7 @@ def check_numbers(oids: Sequence[int], texts: Sequence[bytes | None]) -> None:
 
 
 def _list_elements(text: str) -> Iterator[str]:
-    """Return the number, or those of an array."""
+    """Return the numbers of an array, or the one number."""
     if text.lstrip()[:1] == "{":
         return (match.group() for match in _ELEMENT.finditer(text))
     return iter((text.strip(),))
@@ -82,7 +82,7 @@ def _fits_float(text: str) -> bool:
 
 
 def _read_integer(text: str) -> int | None:
-    """Return the number; None where it is none, which the engine says itself."""
+    """Return the number, or None if the text is none: the engine refuses it itself."""
     for base in (10, 0):  # 0 is for prefixes
         try:
             return int(text, base)
@@ -92,7 +92,7 @@ def _read_integer(text: str) -> int | None:
 
 
 def _read_float(text: str) -> float | None:
-    """Return the number; None where it is none, which the engine says itself."""
+    """Return the number, or None if the text is none: the engine refuses it itself."""
     try:
         return float.fromhex(text) if "x" in text.lower() else float(text)
     except OverflowError:

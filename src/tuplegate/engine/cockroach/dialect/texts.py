@@ -1,13 +1,13 @@
 """Reads the text of a statement by the rules of this engine's scanner. Pure.
 
-The rest of the service reads texts as PostgreSQL does. This engine differs where it matters for what runs:
+The rest of the service reads texts as PostgreSQL does. This engine differs in points that decide what runs:
 
 - It folds letters beyond ASCII in names without quotes: `commıt` is COMMIT, and so is a word with U+212A for its K.
 - A comment that begins with `--` ends at a line feed only, not at a carriage return.
 - `#-` and `//` are operators, so that `#--` and `//*` begin no comment.
 
-`check_text` refuses a text that the two would read in different ways. What passes it has the same first word, the same
-strings and the same comments for both, but for a comment behind `#-` or `//`, which only this module looks for.
+`check_text` refuses a text that the two would read differently. A text that passes has the same first word, strings and
+comments for both. The exception is a comment behind `#-` or `//`, which only this module knows.
 """
 
 import re
@@ -49,8 +49,8 @@ class Token(NamedTuple):
 
 
 def scan(sql: str) -> Iterator[Token]:
-    """Cut the text into the pieces that the engine's scanner sees. Ends at a quote or comment that nothing closes: the
-    engine refuses that text as a whole."""
+    """Cut the text into the pieces that the engine's scanner sees. Stop at a quote or comment that nothing closes: the
+    engine refuses such a text as a whole."""
     at = 0
     while at < len(sql):
         match = _TOKEN.match(sql, at)
@@ -70,7 +70,7 @@ def scan(sql: str) -> Iterator[Token]:
 
 
 def check_text(sql: str) -> None:
-    """Raise where this engine would read the text in another way than the rest of the service."""
+    """Raise if this engine would read the text differently from the rest of the service."""
     if sql.isascii() and ("\r" not in sql or "--" not in sql):
         return
     for kind, start, end in scan(sql):
@@ -99,15 +99,15 @@ def _refuse(index: int, message: str, hint: str) -> port.ParseFailed:
 
 
 def fold(sql: str) -> str:
-    """Return the text in lower case, for a search of names, as this engine folds it; other characters beyond ASCII are
-    replaced."""
+    """Return the text in lower case, folded as this engine does, to search it for names. Other characters beyond ASCII
+    are replaced."""
     if sql.isascii():
         return sql.lower()
     return sql.translate(_FOLDED).encode("ascii", "replace").decode("ascii").lower()
 
 
 def find_names(sql: str) -> frozenset[str]:
-    """Return everything in the text that may be a name or a part of one, folded, also in quotes and comments."""
+    """Return every possible name or part of a name in the text, folded, including those in quotes and comments."""
     return frozenset(_NAME.findall(fold(sql)))
 
 
@@ -117,7 +117,7 @@ def list_words(sql: str) -> list[str]:
 
 
 def find_called(sql: str) -> frozenset[str]:
-    """Return the names, folded, that a bracket follows, as the name of a function that is called has it."""
+    """Return the names, folded, that stand before a bracket, as the names of called functions do."""
     pieces = _list_pieces(sql)
     return frozenset(name.strip('"') for name, behind in pairwise(pieces) if behind == "(")
 
@@ -140,7 +140,7 @@ def find_cutting_type(sql: str) -> str:
 
 
 def _list_pieces(sql: str) -> list[str]:
-    """Return everything but blanks and comments, folded."""
+    """Return all pieces except blanks and comments, folded."""
     return [fold(sql[start:end]) for kind, start, end in scan(sql) if kind not in ("blank", "line", "block")]
 
 
@@ -149,8 +149,8 @@ _HEAD_PIECES: Final = 16
 
 
 def list_heads(sql: str) -> list[list[str]]:
-    """Return how each statement in the text begins, up to 16 pieces: the first one, and those behind a bracket. Behind
-    EXPLAIN and PREPARE, also those behind its options or its AS."""
+    """Return the first 16 pieces of each statement in the text: of the text itself, and behind each bracket. After
+    EXPLAIN and PREPARE, also behind the options or the AS."""
     pieces = _list_pieces(sql)
     while pieces and pieces[0] == ";":
         del pieces[0]
@@ -161,7 +161,7 @@ def list_heads(sql: str) -> list[list[str]]:
 
 
 def find_action(head: Sequence[str]) -> str:
-    """Return the word behind the name of what an ALTER changes; empty where there is none."""
+    """Return the word behind the object's name in an ALTER; empty if there is none."""
     rest = head[2:]
     if rest[:2] == ["if", "exists"]:
         rest = rest[2:]

@@ -1,4 +1,4 @@
-"""Placeholders whose type the engine cannot tell: it is told that they are texts, as PostgreSQL takes them."""
+"""Placeholders whose type the engine cannot infer: the service declares them as text, as PostgreSQL does."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _PLACES_MAX: Final = 65_535
 
 
 class UntoldTypes:
-    """The types that must be told, by the texts of statements. Those of a text are found one after the other."""
+    """The placeholder types to declare, by the texts of statements. Each refusal reveals one more type of a text."""
 
     def __init__(self) -> None:
         self._types: dict[str, list[int]] = {}
@@ -26,14 +26,14 @@ class UntoldTypes:
         return self._types.get(sql, _NONE)
 
     def of_each(self, sql: str, params: Sequence[object] | None) -> list[int]:
-        """Return one type for each of the parameters, or nothing where none must be told."""
+        """Return one type for each parameter, or nothing if none must be declared."""
         types = self._types.get(sql)
         if types is None or params is None:
             return _NONE
         return [*types[: len(params)], *[0] * (len(params) - len(types))]
 
     def learn(self, sql: str, failure: port.StatementFailed) -> bool:
-        """Learn from a refusal; return whether it is worth another try."""
+        """Learn from a refusal; return whether another try is worthwhile."""
         place = _PLACE.search(failure.message) if failure.sqlstate == _UNTOLD else None
         if place is None:
             return False

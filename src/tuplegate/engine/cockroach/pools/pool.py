@@ -1,8 +1,8 @@
-"""The connections of one target, each clean before it is handed out again, and how what runs on them is ended.
+"""The connections of one target: cleans each before its next use, and ends statements that run on them.
 
-After a text of which every name is known to leave nothing, a connection is clean, or knows of sequences only; after
-every other one `DISCARD ALL` removes what is left. A transaction that failed keeps its locks until it is rolled back,
-and whoever reads waits for them: so it is rolled back at once.
+A text in which every name is known to be harmless leaves a connection clean, or with the state of sequences only. After
+any other text, `DISCARD ALL` removes what is left. A failed transaction keeps its locks until it is rolled back, and
+readers wait for them: so it is rolled back at once.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ _log: Final = structlog.get_logger()
 
 _IDLE: Final = int(pq.TransactionStatus.IDLE)
 _CANCEL_GRACE_S: Final = 5.0
-"""Without a quorum the engine acts on no cancel: after so long its connection is closed."""
+"""Without a quorum the engine ignores a cancel: after this time the connection is closed."""
 _RESET_S: Final = 15.0
-"""How long a connection may take to become clean before it is closed."""
+"""The time for a reset before the connection is closed."""
 _NAMES_FRESH_S: Final = 1.0
 """How long a type that was renamed through another service may keep its old name in answers."""
 _DECIDE_S: Final = 30.0
-"""How long a commit that nobody waits for may take."""
+"""The time for a commit that no request waits for."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """The part that all pools of a worker share."""
+    """The parts that all pools of a worker share."""
 
     places: Places
     stocks: Stocks
@@ -54,7 +54,7 @@ class Server:
 
 
 class DatabaseState:
-    """The part that the pools of one database share: its types, and who waits for a turn.
+    """The parts that the pools of one database share: its types, and the turns of transactions.
 
     `functions_write`: the engine has functions that write, so a SELECT may. `changing`: names of functions that may
     change their session, or the engine. `definitions` tells of changes by all workers of this service.
@@ -71,10 +71,10 @@ class DatabaseState:
         self.turns = Turns()
         self.untold = UntoldTypes()
         self.full_at: int | None = None
-        """The bound that the database has met."""
+        """The bound that the database has reached; None if it is not full."""
 
     def refresh(self) -> None:
-        """Forget names of types that may be others now, and which types the engine must be told. To be called before a
+        """Forget names of types that may have changed, and the types that the engine must be told. Call it before a
         statement begins."""
         now = monotonic()
         if self._definitions.version != self._version:
@@ -86,12 +86,13 @@ class DatabaseState:
         self.encoders.forget()
 
     def note_change(self) -> None:
-        """Note that a statement has run that can change definitions; every worker sees that with its next one."""
+        """Note that a statement has run that can change definitions; every worker sees that before its next
+        statement."""
         self._definitions.note_change()
 
 
 class Pool(ConnectionPool):
-    """The connections of one target. `conninfo` is that of its role."""
+    """The connections of one target. `conninfo` is its role's login."""
 
     def __init__(self, server: Server, target: Target, conninfo: str, state: DatabaseState) -> None:
         places = server.places.of(target.bounded_with)
@@ -119,12 +120,12 @@ class Pool(ConnectionPool):
             raise EngineUnavailable("the engine accepts no connection just now") from exc
 
     def _see_cut_off(self, member: Member) -> None:
-        """The engine rolls back what its connection was lost of."""
+        """Do nothing: the engine rolls back whatever ran on a lost connection."""
 
     # -- giving back ----------------------------------------------------------------------------------------------
 
     def give_back(self, member: Member, left: Leftovers) -> None:
-        """Take a connection whose statement is answered. One that is inside a transaction is rolled back."""
+        """Take back a connection whose statement is answered. Roll back an open transaction."""
         if member.collected or member.is_heavy:
             member.let_go()
             if member.is_swollen:
@@ -140,7 +141,7 @@ class Pool(ConnectionPool):
             if not commands:
                 self._free_again(member)
                 return
-            # Each on its own: none runs in the transaction of the one before.
+            # Each in its own segment, so none runs in the transaction of the one before.
             sent = [member.send([command]) for command in commands]
             member.flush()
         except ConnectionLost:
@@ -168,26 +169,27 @@ class Pool(ConnectionPool):
             super()._free_again(member)
 
     def leave_nodes(self) -> None:
-        """Close idle connections to nodes that are left."""
+        """Close idle connections to nodes that are not well."""
         for member in [member for member in self._free if self._nodes.is_left(member)]:
             member.close("its node is left")
 
     # -- ending what runs -----------------------------------------------------------------------------------------
 
     def expire(self, member: Member) -> "asyncio.Task[None]":
-        """Cancel the statement. Its answer, an error as a rule, goes to whoever waits for it.
+        """Cancel the statement. Its answer, usually an error, goes to its caller.
 
-        When the task is done the cancel hits nothing more, and everything is answered or the connection closed.
+        When the task is done, the cancel can hit no later statement, and everything is answered or the connection
+        closed.
         """
         return self._spawn(self._cancel_or_close(member))
 
     def abandon(self, member: Member) -> None:
-        """Take a connection whose statement may still be running: cancel that, then close the connection."""
+        """Take a connection whose statement may still be running: cancel the statement, then close the connection."""
         member.given_up = True
         self._spawn(self._cancel_and_close(member))
 
     def leave(self, member: Member) -> None:
-        """Take a connection whose commit goes on, and that nobody waits for any longer: a commit is never cancelled."""
+        """Take a connection whose commit still runs, after its caller has gone: a commit is never cancelled."""
         member.given_up = True
         self._spawn(self._see_answered(member))
 

@@ -66,7 +66,7 @@ class Pools(TargetPools[Pool]):
 
     @property
     def databases(self) -> list[str]:
-        """Return the databases that were used lately."""
+        """Return the databases that were used recently."""
         return list(self._states)
 
     async def watch(self) -> None:
@@ -75,7 +75,8 @@ class Pools(TargetPools[Pool]):
             self._tick(asyncio.get_running_loop().time())
 
     def _tick(self, now: float) -> None:
-        """Turn away who has waited too long; close connections that nobody uses, and pools that have none left."""
+        """Turn away requests that have waited too long; close connections that stay unused, and drop pools that have
+        none left."""
         for pool in self.all():
             pool.end_waiting(now)
             pool.leave_nodes()

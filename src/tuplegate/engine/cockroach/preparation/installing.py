@@ -1,4 +1,5 @@
-"""Prepares a cluster for the service: its role, the metadata database, and what every cluster leaves open."""
+"""Prepares a cluster for the service: makes its role and the metadata database, and closes what a cluster leaves
+open."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +37,7 @@ _SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CockroachLogin:
-    """The login of workers. `has_passwords`: the cluster asks its roles for them."""
+    """The login of workers. `has_passwords`: the cluster asks its roles for passwords."""
 
     conninfo: str
     has_passwords: bool
@@ -51,7 +52,7 @@ class CockroachLogin:
 
 
 class CockroachOwner:
-    """A cluster as its owner sees it: a member of the role `admin`."""
+    """A cluster, reached as its owner: a member of the role `admin`."""
 
     def __init__(self, conninfo: str, *, has_passwords: bool) -> None:
         self._connector = Connector(conninfo)
@@ -120,8 +121,8 @@ class CockroachOwner:
 
 @asynccontextmanager
 async def hold_installation(session: ServiceSession) -> AsyncIterator[None]:
-    """Keep other service processes from preparing meanwhile. Waits for one that does, at most for a minute: raises
-    NotInTime. The preparation itself may take as long as it needs."""
+    """Keep other service processes from preparing the cluster meanwhile. Wait for another one for at most a minute:
+    raises NotInTime. The preparation itself may take as long as it needs."""
     names = locks.Locks(session)
     loop = asyncio.get_running_loop()
     renewing = loop.create_task(names.renew())
@@ -144,7 +145,7 @@ def _service_role(connector: Connector) -> str:
 
 
 class CockroachPreparation:
-    """A cluster whose metadata database is there, in the hands of this process."""
+    """A cluster with its metadata database, while this process prepares it."""
 
     def __init__(self, owner: CockroachOwner, session: ServiceSession) -> None:
         self.session = session
@@ -218,7 +219,7 @@ class ReadyCockroach:
 
 
 async def find_cluster(conninfo: str) -> "CockroachOwner | None":
-    """Return the cluster at the address; None where there is something else, or nothing that lets anybody in."""
+    """Return the cluster at the address; None if another program answers there, or nothing accepts a login."""
     nodes = Nodes(conninfo)
     for database in ("postgres", "template1", Connector(conninfo).metadata):
         made = add_settings(conninfo, database, {}, "tuplegate-service")

@@ -1,8 +1,8 @@
-"""The table of what tenants of a cluster can learn of each other, and how each is found.
+"""The table of what tenants of a cluster can learn of each other, with a trial for each entry.
 
-The engine shows it to everybody, and no right that the service could take away keeps it from them. Each weakness has a
-question that is asked as a tenant, in a database of a tenant's own: so what a later version has closed is not listed.
-Where a question cannot be asked, what it asks for counts as open.
+The engine shows these things to everybody, and the service can revoke no right that hides them. For each weakness there
+is a question that runs as a tenant, in a tenant's own database: so a weakness that a later version has closed is not
+listed. If a question fails for any reason but a lack of rights, the weakness counts as open.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _APART: Final = "Give each organization a cluster of its own, or let only those 
 _COMMENT: Final = "names that one process of the service holds at a time"
 
 PREPARE: Final = f"COMMENT ON TABLE engine.lock IS {quote_text(_COMMENT)}"
-"""Makes something in the metadata database that a tenant must not see."""
+"""Makes an object in the metadata database that a tenant must not see."""
 _ROW_TYPE: Final = "SELECT typname, oid FROM pg_catalog.pg_type WHERE typname = 'lock'"
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """`question` is true where the weakness is there, or fails with anything but a lack of rights. In it stands
-    `{row_type}` for the number of a type in the metadata database."""
+    """`question` returns true if the weakness is there. Any failure but a lack of rights counts as true. `{row_type}`
+    in it stands for the oid of a type in the metadata database."""
 
     weakness: Weakness
     question: str
@@ -109,7 +109,7 @@ WEAKNESSES: Final = tuple(trial.weakness for trial in _TRIALS)
 async def find_weaknesses(
     connector: Connector, metadata: ServiceSession, database: str, secret: bytes
 ) -> tuple[Weakness, ...]:
-    """Try all of them as a tenant that writes, and that has a table: some rights come with that."""
+    """Try all of them as a tenant that writes and owns a table: some rights come with a table."""
     await metadata.fetch(PREPARE)
     [(_, row_type)] = await metadata.fetch(_ROW_TYPE)
     tenant = Connector(as_tenant(connector.conninfo, secret, database, Access.WRITE))

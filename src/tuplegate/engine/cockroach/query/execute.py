@@ -1,4 +1,5 @@
-"""Runs one statement for the port's `query`: parameters, the block it needs, rows within bounds, what went wrong."""
+"""Runs one statement for the port's `query`: writes its parameters, runs it in a block if needed, and collects its
+rows."""
 
 from time import perf_counter_ns
 
@@ -28,7 +29,7 @@ from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 
 
 class Execution(RepeatableNodeRun[port.Result]):
-    """One statement."""
+    """One statement of the port's `query`, run until it succeeds or may not be tried again."""
 
     def __init__(
         self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds, deadline: float
@@ -37,7 +38,7 @@ class Execution(RepeatableNodeRun[port.Result]):
         self.statement = statement
         self._kind = rules.find_kind(statement)
         self._answers: list[PGresult] | None = None
-        """What the engine answered; None until the statement is sent."""
+        """The engine's answers; None until the statement is sent."""
 
     @property
     def contends(self) -> bool:
@@ -86,7 +87,7 @@ class Execution(RepeatableNodeRun[port.Result]):
         return result
 
     def _see_failure(self, failure: port.StatementFailed, started: int, leftovers: Leftovers) -> port.EngineFailure:
-        """Give the connection back; return what is to be raised."""
+        """Give the connection back; return the failure to raise."""
         refined = self._explain(refine(failure, self.statement.sql))
         if isinstance(refined, port.StatementFailed):
             refined.exec_us = (perf_counter_ns() - started) // 1000
@@ -95,7 +96,7 @@ class Execution(RepeatableNodeRun[port.Result]):
         return refined
 
     def _explain(self, failure: port.StatementFailed) -> port.EngineFailure:
-        """Return the failure; where it does not say whether the statement was applied, an unknown outcome."""
+        """Return the failure, or OutcomeUnknown if it does not tell whether the statement was applied."""
         is_applying = self._kind is rules.Kind.DEFINES and self.target.may_write and self._answers is not None
         if is_applying and may_be_applied(self, self.statement, failure, self._answers or ()):
             return port.OutcomeUnknown(UNKNOWN)
@@ -111,7 +112,7 @@ class Execution(RepeatableNodeRun[port.Result]):
         return rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
 
     async def _run_reading(self) -> port.Result:
-        """Read in a block that is rolled back, so that it can be repeated. Where the engine refuses that since a
+        """Read in a block that is rolled back, so that the read can be repeated. If the engine refuses it because a
         function writes, run it in a block that is committed."""
         values = await write_values(self, self.statement, describe=self.describe)
         try:

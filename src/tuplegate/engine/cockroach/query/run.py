@@ -1,4 +1,4 @@
-"""Something that runs on a connection to one of several nodes: another one may do it where that node is lost."""
+"""A statement or transaction on a connection to one of several nodes: another node may run it if that node is lost."""
 
 from collections.abc import Sequence
 from typing import Final, TypeVar
@@ -14,17 +14,17 @@ from tuplegate.engine.sql.facts import Leftovers
 _T = TypeVar("_T")
 
 _LOSSES_MAX: Final = 5
-"""How often a connection may be lost before its request is told so."""
+"""The number of lost connections after which the request fails."""
 _LOSS_PAUSE_S: Final = 0.2
 _NO_JSON: Final = "could not parse JSON"
-"""What the engine says of a string that was sent as it is, and had to be JSON."""
+"""The engine's error for a string that was sent as it is, but had to be JSON."""
 
 UNREACHED: Final = "a node of the engine did not reach another one; nothing was applied"
 UNKNOWN: Final = "the engine did not say what became of the statement; it may or may not have been applied"
 
 
 class NodeLost(port.EngineUnavailable):
-    """The connection was lost before anything can have been applied: it may be tried on another one."""
+    """The connection was lost before anything can have been applied: another node may try again."""
 
 
 NodeRun = Run[Pool]
@@ -32,7 +32,7 @@ NodeRun = Run[Pool]
 
 
 def give_up(run: NodeRun) -> None:
-    """Let go of the connection, since nobody waits for what runs on it any longer."""
+    """Release the connection after its caller has gone: cancel an undecided run, and let a commit finish."""
     if run.stage in UNDECIDED:
         run.pool.abandon(run.member)
     else:
@@ -40,8 +40,8 @@ def give_up(run: NodeRun) -> None:
 
 
 async def write_values(run: NodeRun, statement: port.Statement, *, describe: bool) -> list[bytes | None] | None:
-    """Write the parameters as text; the types of placeholders are asked for where that is wanted, or needed. Whether
-    they fit is not checked."""
+    """Write the parameters as text, without checking their range. Ask the engine for the placeholders' types if
+    `describe` is set or the parameters need it."""
     state = run.pool.state
     values = None if describe else write_texts(statement, state.encoders.types)
     if values is None:
@@ -52,7 +52,7 @@ async def write_values(run: NodeRun, statement: port.Statement, *, describe: boo
 
 
 def explain_loss(run: NodeRun) -> port.EngineFailure:
-    """Say what a lost connection means where nothing can have been applied."""
+    """Return the failure for a connection that was lost before anything can have been applied."""
     return (
         NodeLost("the connection to the engine was lost; nothing was applied")
         if run.ended is None

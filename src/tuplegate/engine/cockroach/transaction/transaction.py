@@ -24,7 +24,8 @@ from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 
 
 class TransactionRun(RepeatableNodeRun[port.TransactionResult]):
-    """One transaction. Its deadline holds until it is committed."""
+    """The statements of one transaction, run until it commits or may not be tried again. The deadline covers all
+    attempts."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class TransactionRun(RepeatableNodeRun[port.TransactionResult]):
         return done
 
     async def _see_failure(self, failure: port.StatementFailed, started: int) -> port.EngineFailure:
-        """Give the connection back; return what is to be raised."""
+        """Give the connection back; return the failure to raise."""
         failed, sent = self._runner.failed, self._runner.sent > 0
         is_guarded = not self._is_read_only and sent and (failed is None or failed.does is not Does.OPEN)
         if is_guarded and self.ended is None and self.stage is Stage.RUNNING:
@@ -115,14 +116,15 @@ class TransactionRun(RepeatableNodeRun[port.TransactionResult]):
         return NodeLost(UNREACHED) if is_node_failure(refined) else refined
 
     def _choose_number(self) -> int | None:
-        """Return the number under which its outcome is recorded; None where it has nothing to commit."""
+        """Return the number for the record of the outcome; None if there is nothing to commit."""
         if not self._changes:
             return None
         promise = self._promise
         return number_of(promise.id) if promise is not None and promise.id is not None else new_number()
 
     async def _run_statements(self) -> list[port.Result]:
-        """Run the statements, as many as possible in one write: those before one whose types must be asked for."""
+        """Run the statements, as many as possible in one write. Before a statement whose types must be asked for, a new
+        write begins."""
         for index, statement in enumerate(self.statements):
             refuse_copy(statement)
             try:

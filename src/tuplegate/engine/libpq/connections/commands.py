@@ -9,21 +9,22 @@ from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.port import Notice
 
 _NOTICES_LENGTH_MAX: Final = 1 << 16
-"""Characters of all notices of a segment; the one that goes beyond it is the last."""
+"""The bound on the characters of all notices of a segment; the notice that exceeds it is the last."""
 
 
 class ConnectionLost(Exception):
-    """The connection is gone; what was under way has no answer. `results` came before it went."""
+    """The connection is gone; commands under way have no answer. `results` arrived before it went."""
 
     results: Sequence[PGresult] = ()
 
 
 class RowsTooWide(ConnectionLost):
-    """Rows that come together are larger than what may be held of them; the connection was closed."""
+    """Rows that come together are larger than the service may hold of them; the connection was closed."""
 
 
 class LoginRefused(ConnectionLost):
-    """The server asked for a password and then refused: it is another one, or something else is in the way."""
+    """The server asked for a password and then refused: the password is wrong, or the login fails for another
+    reason."""
 
 
 class CopyStarted(Exception):
@@ -33,12 +34,12 @@ class CopyStarted(Exception):
 class Command:
     """One statement for the wire.
 
-    `chunk_rows` hands its rows over in chunks of that many instead of as one result. `name` is that of a prepared
-    statement, empty for the one without a name: with a text it is prepared, without one it is run, or described where
-    `describe` says so. `portal` names a cursor to describe. `types` are those of its parameters, as far as the server
-    is told; 0 leaves one to it. `begins` is false for what cannot begin a serializable transaction: it runs inside of
-    one, takes no snapshot, or runs at another level. `together` are the rows that libpq gathers before it hands any
-    over, where the service cannot know how large they are.
+    With `chunk_rows`, its rows are handed over in chunks of that many instead of as one result. `name` is that of a
+    prepared statement, or empty for the unnamed one: with a text, the command prepares it; without, it runs it, or
+    describes it if `describe` is set. `portal` names a cursor to describe. `types` are those of its parameters; 0
+    leaves one to the server. `begins` is false for commands that cannot begin a serializable transaction: they run
+    inside of one, take no snapshot, or run at another level. `together` is the number of rows that libpq gathers before
+    it hands any over, when the service cannot know how large they are.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Meter:
 
     @property
     def begun(self) -> int:
-        """Return how many have begun, of all who are counted together."""
+        """Return the number of transactions begun by all connections that are counted together."""
         return 0
 
     def count(self, begun: int) -> None:
@@ -82,20 +83,20 @@ class Meter:
 
 
 OnRows = Callable[[PGresult, int], None]
-"""Takes a chunk of rows, and the number of the command it belongs to, counted from 0 in its segment."""
+"""Takes a chunk of rows, and the index of its command in the segment."""
 
 
 def make_command(sql: str, params: Sequence[str | None], types: Sequence[int] = ()) -> Command:
-    """Return a statement of the service's own."""
+    """Return the command for a statement of the service's own."""
     if any(param is not None and "\0" in param for param in params):
         raise ValueError("a parameter has a NUL, at which the engine would end it")
     return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None, types=types)
 
 
 class Segment:
-    """The commands between two Syncs, and what came of them: one closing result each, chunks of rows aside.
+    """The commands between two Syncs, and their results: one closing result each, not counting chunks of rows.
 
-    Chunks are asked for one command at a time: libpq takes the wish only for the command that it is reading.
+    Chunks are requested for one command at a time: libpq accepts that only for the command that it is reading.
     """
 
     def __init__(
@@ -121,7 +122,8 @@ class Segment:
         return self.ended < len(self.commands) and self.commands[self.ended].together == 1
 
     def take(self, chunk: PGresult) -> None:
-        """Take a chunk of rows. A failure of whoever takes them is theirs, not the connection's."""
+        """Hand over a chunk of rows. A failure of the receiver is raised to the caller, and does not harm the
+        connection."""
         if self.on_rows is None or self.failure is not None:
             return
         try:

@@ -1,4 +1,4 @@
-"""Connects through libpq, and cancels on a connection of its own, without blocking the event loop."""
+"""Connects through libpq, and cancels over a separate connection, without blocking the event loop."""
 
 import asyncio
 import time
@@ -14,11 +14,11 @@ _BAD: Final = int(pq.ConnStatus.BAD)
 _READING: Final = int(pq.PollingStatus.READING)
 _WRITING: Final = int(pq.PollingStatus.WRITING)
 _CUT_OFF: Final = ("server closed the connection", "could not receive data", "could not send data")
-"""Words of libpq's own for a connection that has ended. A server that refuses a login says why."""
+"""Words of libpq's own for a connection that has ended. A server that refuses a login gives a reason instead."""
 
 
 _LOGIN_S: Final = 0.5
-"""Processor time of a login: a hostile server sends messages without an end."""
+"""The bound on the processor time of a login: a hostile server sends messages without an end."""
 
 
 async def finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
@@ -41,7 +41,7 @@ async def finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> 
 
 
 async def cancel(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
-    """Ask the server to cancel what runs on a connection; return when the server has heard."""
+    """Ask the server to cancel the statement of a connection; return when the server has received that."""
     canceller = pgconn.cancel_conn()
     try:
         canceller.start()

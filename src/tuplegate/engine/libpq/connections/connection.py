@@ -1,13 +1,13 @@
 """One connection to a PostgreSQL server, driven on the event loop through libpq's pipeline mode.
 
 Contract: commands are sent in segments, each closed by a Sync. A segment's future resolves when the server is ready
-again, so an error of the commit itself is part of it: whoever reads a segment's results reads them to the end. Several
-segments may be under way; they are answered in order. A connection that is lost fails every segment under way with
-`ConnectionLost`; so does a commit of which the server says that a standby may not have it. COPY to or from the client
-cannot be left in pipeline mode and so costs the connection.
+again, so an error of the commit itself is part of it: read the results of a segment to the end. Several segments may be
+under way; they are answered in order. A lost connection fails every segment under way with `ConnectionLost`; so does a
+commit for which the server says that a standby may not have it. COPY to or from the client cannot be left in pipeline
+mode, so it costs the connection.
 
-This module knows no statement of its own and no policy: what to send, when to reset and what an error means is
-decided above it.
+This module has no statements and no policy of its own: the layers above decide what to send, when to reset and what an
+error means.
 """
 
 import asyncio
@@ -53,32 +53,32 @@ _ABORTED: Final = int(pq.PipelineStatus.ABORTED)
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
 _FUNCTION: Final = pq.DiagnosticField.SOURCE_FUNCTION
 _WAIT_FOR_STANDBY: Final = b"SyncRepWaitForLSN"
-"""The server's function that warns where a commit was cut short in its wait. It says that it is done all the same."""
+"""The server's function that warns if the wait for a standby was cut short. The server reports the commit as done."""
 _NOTICES_MAX: Final = 100
 
 CHUNK_ROWS: Final = 100
-"""Rows that libpq gathers before it hands them over: about what the server sends at once. They are encoded while the
-server makes the next ones, and a result that nobody keeps takes no memory."""
+"""Rows that libpq gathers before it hands them over: about as many as the server sends at once. They are encoded while
+the server makes the next ones, and a result that is dropped takes no memory."""
 
 _SWOLLEN: Final = 8 * 2**20
-"""libpq keeps the room that a message took once: a connection that had such a one is not used again."""
+"""libpq keeps the memory that a message once took: after such a large message, a connection is not used again."""
 _READ_MIN: Final = 8 * 2**10
 """Bytes that libpq reads at once, if they are there."""
 _READS_FREE: Final = 4
-"""Reads without a result after which what comes is counted."""
+"""The number of reads without a result after which incoming bytes are counted."""
 HELD_MAX: Final = 512 * 2**20
-"""Bytes that may come without a result: those of a single row."""
+"""Bytes that may arrive without a result: those of a single row."""
 _IN_VAIN_S: Final = 1.0
 _READ_S: Final = 0.2
-"""Processor time of reads that bring no result: of all of them, and of one."""
+"""The processor time for reads that bring no result: for all of them, and for one."""
 _BEYOND: Final = 2
-"""Answers that a segment may have beside one for each command: one is an error of the commit."""
+"""The number of answers that a segment may have beside one for each command: one is an error of the commit."""
 NONSENSE: Final = "the engine's answer is not one to what was asked"
 
 
 _OPEN: dict[int, "Connection"] = {}
 _SOCKETS: Final = select.poll()
-"""The same, for a look at all of them at once."""
+"""The sockets of all open connections, to poll them at once."""
 
 
 def _forget(descriptor: int) -> None:
@@ -88,14 +88,14 @@ def _forget(descriptor: int) -> None:
 
 def look_at_broken() -> None:
     """Wake connections whose socket is broken. The loop stops watching a socket that has an error, and a unix socket
-    has one when its peer goes with something unread: whoever waits for an answer would wait for ever."""
+    has one when its peer closes with unread data: a caller that waits for an answer would wait for ever."""
     for descriptor, _ in _SOCKETS.poll(0) if _OPEN else ():
         if descriptor in _OPEN:
-            # Not from here: whoever waits is resumed within the call, and this may be called by a task.
+            # Not from here: the waiting caller is resumed within the call, and a task may have called this.
             _OPEN[descriptor].look_soon()
 
 
-# size: what is under way, who reads it and how much is held are one state, which every event of the socket changes.
+# size: the segments under way, the reader and the held bytes are one state, which every event of the socket changes.
 class Connection:
     """One connection; the module's docstring has its contract. `on_lost` is the pool's."""
 
@@ -108,24 +108,24 @@ class Connection:
         self._writing = False
         self._reading = True
         self._held_up = False
-        """Whoever takes the rows has had enough of them for now."""
+        """The receiver of the rows wants no more for now."""
         self._lacks_room = False
         self._drains = False
         self._reads_in_vain = 0
         self._in_vain_s = 0.0
         self._gathered = self._grown = 0
-        """Bytes that libpq holds of a result, as far as they were counted, and by how much it made the process grow."""
+        """Bytes that libpq holds of a result, as far as counted, and by how much they made the process grow."""
         self.is_heavy = False
-        """It holds much, or has held it: it is to be looked at before it is used again."""
+        """It holds much memory, or has: it must be checked before its next use."""
         self.is_swollen = False
         """It takes much memory even when it is idle."""
         self.collected = 0
-        """Bytes that were kept of the rows by whoever took them."""
+        """Bytes of rows that their receiver has kept."""
         self.stock: Stock | None = None
         self._last_notices: list[Notice] = []
         self._is_replicated = True
         self.server = ""
-        """When the server was started, which tells it from others; as far as that was asked."""
+        """The start time of the server, which identifies it; empty until somebody has asked."""
         self.meter = Meter()
         self.closed = False
         self.cut_off = False
@@ -163,7 +163,7 @@ class Connection:
         return not self._reading
 
     def send(self, commands: Sequence[Command], on_rows: OnRows | None = None) -> DirectFuture[list[PGresult]]:
-        """Queue one segment; `flush` puts it on the wire. The reply gives every result but chunks of rows."""
+        """Queue one segment; `flush` puts it on the wire. The reply has every result except chunks of rows."""
         if self.closed:
             raise ConnectionLost("the connection is closed")
         if self._gathered and not self._segments:
@@ -179,7 +179,7 @@ class Connection:
         try:
             self._write(commands)
         except Exception as exc:
-            # Part of it may be on the wire already.
+            # A part of it may be on the wire already.
             self._lose(exc)
             raise ConnectionLost(join_lines(str(exc))) from exc
         reply: DirectFuture[list[PGresult]] = DirectFuture(self._loop)
@@ -211,7 +211,7 @@ class Connection:
         return await future
 
     async def wait_for_answers(self) -> None:
-        """Wait until everything that is under way is answered, whoever asked for it."""
+        """Wait until all segments under way are answered."""
         await self.run()
 
     def flush(self) -> None:
@@ -236,12 +236,12 @@ class Connection:
         self._read_on()
 
     def note_room(self) -> None:
-        """Read on, since more may be held now."""
+        """Continue to read: there is room again."""
         self._lacks_room = False
         self._read_on()
 
     def drain(self) -> None:
-        """Read on, whatever is held: what runs is to end."""
+        """Continue to read regardless of the held bytes, so that the running statement can end."""
         self._drains = self.is_heavy = True
         self.note_room()
 
@@ -257,7 +257,7 @@ class Connection:
             self._loop.call_soon(self._on_readable)  # what libpq holds already makes the socket no more readable
 
     def let_go(self) -> None:
-        """Let go of what came: only those who have it hold it now."""
+        """Forget the bytes that arrived; from now on their receivers account for them."""
         self.collected = self._gathered = self._grown = 0
         self.is_heavy = self.is_swollen
         self._drains = False
@@ -265,13 +265,14 @@ class Connection:
             self.stock.may_hold(0)
 
     async def cancel(self) -> None:
-        """Ask the server to cancel what runs here; return when the server has heard. The caller bounds the time."""
+        """Ask the server to cancel the statement on this connection; return when the server has received that. The
+        caller bounds the time."""
         if not self.closed:
             await cancel(self.pgconn, self._loop)
 
     def give_away(self) -> None:
-        """Read and write no more: somebody else speaks to the server from now on. Cancelling and closing are still done
-        here."""
+        """Stop reading and writing: other code speaks to the server from now on. This object still cancels and
+        closes."""
         assert not self._segments, "nothing is under way"
         self._stop_reading()
         _forget(self._fd)
@@ -292,7 +293,7 @@ class Connection:
         self._loop.call_soon(self.look)
 
     def look(self) -> None:
-        """Read what is there, from a socket of which the loop will say nothing more: see `look_at_broken`."""
+        """Read once from a socket that the loop no longer watches: see `look_at_broken`."""
         self._on_readable()
         if not self.closed and not self.is_paused:
             self._lose(ConnectionLost("the engine is gone"))
@@ -338,7 +339,7 @@ class Connection:
                 segment.reply.set_result(segment.results)
 
     def _read(self, finished: list[Segment]) -> None:
-        """Take what the server has sent, until somebody wants no more."""
+        """Read what the server has sent, until a receiver wants no more."""
         pgconn = self.pgconn
         segments = self._segments
         try:
@@ -392,23 +393,23 @@ class Connection:
             self._lose(ConnectionLost("the engine closed the connection"))
 
     def _drop_notifications(self) -> None:
-        """Take what the driver keeps until somebody takes it. Nobody wants it, and it can be much."""
+        """Drop notifications, which the driver would keep. Nobody reads them, and they can be many."""
         while (notification := self.pgconn.notifies()) is not None:
             self._note_taken(len(notification.extra))
 
     def _note_taken(self, size: int) -> None:
-        """Note that libpq holds so much less of what has come, and that it was worth reading."""
+        """Note that libpq holds this much less of the input, and that the reads were useful."""
         self._in_vain_s = 0.0
         self._gathered = max(0, self._gathered - size)
         self._grown = max(0, self._grown - size)
 
     def _read_counted(self) -> None:
-        """Read from a server that has sent much without a result, and count what that takes: a server that is hostile
-        sends messages without an end of which nothing comes, or whose time grows with their number."""
+        """Read from a server that has sent much without a result, and measure the time and memory: a hostile server can
+        send messages without an end that yield no result, or that take longer the more there are."""
         began = time.thread_time()
         waiting = _bytes_waiting(self._fd)
         self.pgconn.consume_input()
-        # Of what has come meanwhile nobody knows how much was read, but the rows in it are copied to new memory.
+        # How much was read of the bytes that arrived meanwhile is unknown, but their rows are copied to new memory.
         self._gathered += max(waiting - _bytes_waiting(self._fd), min(waiting, _READ_MIN))
         size_before = resident_bytes()
         is_busy = self.pgconn.is_busy()
@@ -425,7 +426,8 @@ class Connection:
             raise RowsTooWide(TOO_WIDE)
 
     def _weigh(self) -> None:
-        """Weigh what is held, after a read that leaves much in memory."""
+        """Weigh the held bytes after a read that leaves much in memory: stop reading or close the connection beyond the
+        bounds."""
         if self.closed:
             return
         self.is_heavy = True

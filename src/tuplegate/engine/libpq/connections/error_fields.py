@@ -1,4 +1,5 @@
-"""Fields of an error or a notice, cut before they are copied: a tenant's code can make them as long as it likes."""
+"""Reads fields of an error or a notice, cut before they are copied: a tenant's code can make them as long as it
+likes."""
 
 import ctypes
 import sys
@@ -10,11 +11,11 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine.libpq.values.result_size import size_of
 
 _SHORT_BYTES = 16 * 1024
-"""Results of this size are small enough for their fields to be copied whole."""
+"""Results up to this size are small enough to copy their fields whole."""
 
 
 def copy_field(result: PGresult, name: pq.DiagnosticField, bytes_max: int) -> bytes | None:
-    """Return the field; of one that is longer than `bytes_max`, some bytes more than that at least."""
+    """Return the field. One that is longer than `bytes_max` may be cut anywhere beyond that."""
     if _read_start is None or size_of(result) <= _SHORT_BYTES:
         return result.error_field(name)
     return _read_start(result, name, bytes_max + 1)

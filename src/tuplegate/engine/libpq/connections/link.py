@@ -11,11 +11,11 @@ from psycopg.pq.abc import PGconn
 from tuplegate.engine.libpq.connections.tls_transport import TlsTransport
 
 _HELD_MAX: Final = 256 * 1024
-"""Bytes of the server that may wait to be read, and bytes that may wait for it."""
+"""The bound on bytes of the server that wait to be read, and on bytes that wait to be sent to it."""
 
 
 class NoAccess(Exception):
-    """The state of TLS is inside of libpq, and does not show."""
+    """libpq does not give access to its TLS state."""
 
 
 class Link(asyncio.Protocol):
@@ -32,8 +32,8 @@ class Link(asyncio.Protocol):
 
     @classmethod
     async def open(cls, pgconn: PGconn) -> "Link":
-        """Take the connection over, which libpq must only cancel on and close from now on. Raises NoAccess where it is
-        over TLS, and the state of that cannot be reached."""
+        """Take over the connection; libpq must only cancel on it and close it from now on. Raises NoAccess if it uses
+        TLS whose state cannot be reached."""
         if pgconn.ssl_in_use:
             link = cls()
             try:
@@ -57,7 +57,7 @@ class Link(asyncio.Protocol):
         return link
 
     async def read(self) -> bytes:
-        """Return what has arrived, at least a byte; nothing at the end."""
+        """Return the data that have arrived, at least a byte; nothing at the end."""
         while not self._pieces:
             if self.is_lost:
                 return b""
@@ -71,7 +71,7 @@ class Link(asyncio.Protocol):
         return data
 
     async def write(self, data: bytes) -> None:
-        """Write, and wait while the server does not take it. What is written to a lost one is dropped."""
+        """Write, and wait while the server does not take the data. Writes to a lost connection are dropped."""
         if self.is_lost:
             return
         self._transport.write(data)

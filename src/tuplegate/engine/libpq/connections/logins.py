@@ -1,7 +1,7 @@
-"""How the service logs in at the engine: as its own roles, and as those of tenants' databases.
+"""Logins at the engine: conninfos and passwords of the service's own roles, and of those of tenants' databases.
 
-A conninfo is libpq's, as keywords; what is appended to one wins over what stood before. The roles' passwords are
-derived from the installation's secret, so they are stored nowhere but as the engine's own SCRAM verifiers.
+A conninfo consists of libpq's keywords; a later keyword overrides an earlier one. The roles' passwords are derived from
+the installation's secret, so they are stored only as the engine's own SCRAM verifiers.
 """
 
 import base64
@@ -18,14 +18,14 @@ from tuplegate.engine.port import Access, BadUrl
 
 _REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
 _OWN = frozenset({b"target_session_attrs", b"load_balance_hosts"})
-"""How libpq would choose among several hosts; the service chooses itself."""
+"""Options by which libpq would choose among several hosts; the service chooses itself."""
 _KEYS = frozenset({b"scram_client_key", b"scram_server_key"})
 _LOGIN = frozenset({b"user", b"password", b"passfile"}) | _KEYS
 _VERSION_WITH_KEYS = 180000
 _SALT_BYTES, _ROUNDS = 16, 4096
 
 _WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_timeout=20000"
-"""A connection over a network whose other end is gone without a word is noticed within seconds, not hours."""
+"""Notice within seconds, not hours, that the other end of a network connection is gone."""
 
 
 def read_url(url: str) -> str:
@@ -54,8 +54,8 @@ def has_password(conninfo: str) -> bool:
 
 
 class Place(NamedTuple):
-    """A place where a server can be. `host` is a name, an address, the directory of a socket, or nothing for the usual
-    one; `address` is where that is said, too."""
+    """The address of one server. `host` is a name, an address, the directory of a socket, or empty for the default;
+    `address` is the numeric address, if the conninfo has one."""
 
     host: str
     port: str
@@ -66,7 +66,7 @@ class Place(NamedTuple):
         return not self.address and (not self.host or self.host[0] in "/@")
 
     def at(self, address: str) -> str:
-        """Return what to append to a conninfo, so that it leads to this address of the place and nowhere else."""
+        """Return options to append to a conninfo, so that it leads only to this address of the place."""
         host = f"host='{_quote(self.host)}' " if self.host else ""
         port = f" port={self.port}" if self.port else ""
         return f"{host}hostaddr='{address}'{port} target_session_attrs=any"
@@ -77,7 +77,7 @@ class Place(NamedTuple):
 
 
 def list_places(conninfo: str) -> list[Place]:
-    """Return the places that a conninfo names, which can be several, as libpq takes them: `host=a,b port=1,2`."""
+    """Return the places that a conninfo names. There can be several, by libpq's rules: `host=a,b port=1,2`."""
     hosts, addresses, ports = (_find_value(conninfo, keyword).split(",") for keyword in (b"host", b"hostaddr", b"port"))
     count = max(len(hosts), len(addresses))
     if len(ports) == 1:
@@ -103,7 +103,8 @@ def _find_value(conninfo: str, keyword: bytes) -> str:
 
 
 def add_settings(conninfo: str, database: str, settings: Mapping[str, str], application: str = "tuplegate") -> str:
-    """To one database, with settings in the start-up packet, where neither role nor database overrides them."""
+    """Return a conninfo for one database, with settings in the start-up packet, where neither role nor database
+    overrides them."""
     flags = " ".join(f"-c {name}={_escape(value)}" for name, value in settings.items())
     encoding = settings.get("client_encoding", "UTF8")
     return (
@@ -113,7 +114,7 @@ def add_settings(conninfo: str, database: str, settings: Mapping[str, str], appl
 
 
 def name_role(database: str, access: Access) -> str:
-    """Return the role that a tenant's statements run as: one that writes, or one that only reads."""
+    """Return the role that runs a tenant's statements: the one that writes, or the one that only reads."""
     return f"{database}_{'r' if access is Access.READ else 'w'}"
 
 
@@ -123,17 +124,17 @@ def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> st
 
 
 def as_role(conninfo: str, secret: bytes, role: str) -> str:
-    """Turn a conninfo into that of a role of the same server, with nothing left of the login that it had."""
+    """Turn a conninfo into that of a role of the same server; drop the former login."""
     keys = write_keys(secret, role) if _find_value(conninfo, b"scram_client_key") else ""
     password = derive_password(secret, role)
     return f"{strip_login(conninfo)} user='{_quote(role)}' password={password} passfile='' {keys}"
 
 
 def write_keys(secret: bytes, role: str) -> str:
-    """Return options to log in by a role's keys instead of its password, where libpq has such options.
+    """Return options to log in by a role's keys instead of its password, if this libpq has such options.
 
-    Keys are for a server that may be hostile. It would say how often the password is to be hashed, and libpq would hash
-    it so often, for an hour if need be, while nothing else runs in this process.
+    Keys are for a server that may be hostile. It could demand so many rounds of hashing of a password that libpq
+    computes for an hour, while nothing else runs in this process.
     """
     if pq.version() < _VERSION_WITH_KEYS:
         return ""
@@ -161,7 +162,8 @@ def _write_options(options: Iterable[pq.ConninfoOption]) -> str:
 
 
 def split_for_program(conninfo: str) -> tuple[dict[str, str], str]:
-    """Return the login for a program of the engine's: variables, and a conninfo for the rest, without the password."""
+    """Return the login for one of the engine's programs: variables, and a conninfo for the rest, without the
+    password."""
     given = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
     variables = {(o.envvar or b"").decode(): (o.val or b"").decode() for o in given if o.envvar}
     rest = " ".join(
@@ -174,8 +176,8 @@ def split_for_program(conninfo: str) -> tuple[dict[str, str], str]:
 
 @lru_cache(maxsize=10_000)
 def database_secret(secret: bytes, database: str) -> bytes:
-    """Return the secret that signs what the service writes into a tenant's database. Each has its own: one that leaks
-    with a copy opens no other database."""
+    """Return the secret that signs the service's records in a tenant's database. Each database has its own, so one that
+    leaks with a copy opens no other database."""
     return hmac.digest(secret, f"records/{database}".encode(), hashlib.sha256)
 
 
@@ -203,7 +205,7 @@ def derive_keys(secret: bytes, role: str) -> Keys:
 
 
 def _escape(value: str) -> str:
-    """Escape a value for the options of a start-up packet, where white space of any kind separates."""
+    """Escape a value for the options of a start-up packet, where any white space separates."""
     return re.sub(r"([\\\s])", r"\\\1", value)
 
 

@@ -1,4 +1,4 @@
-"""Turns errors of the server into the port's exceptions, by SQLSTATE and, only where it must, by message."""
+"""Turns errors of the server into the port's exceptions, by SQLSTATE and, only if necessary, by message."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
 _EMPTY: Final = int(pq.ExecStatus.EMPTY_QUERY)
 
 _RAISED: Final = "pl_exec.c"
-"""Where errors come from that code of a tenant's raises."""
+"""The server's file that raises the errors of a tenant's PL/pgSQL code."""
 
 CONFLICTS: Final = frozenset({"40001", "40P01"})
 # The server is stopping, starting or has no room for a connection: nothing of the statement was applied.
@@ -22,16 +22,16 @@ _UNAVAILABLE: Final = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "5
 
 
 _OF_PREPARED: Final = frozenset({"RevalidateCachedQuery", "FetchPreparedStatement", "exec_bind_message"})
-"""Functions of the server that refuse to run what is prepared, because it is out of date or is not there. The SQLSTATEs
-that they use are used for other things too."""
+"""Functions of the server that refuse to run a prepared statement, because it is out of date or missing. Other failures
+have the same SQLSTATEs."""
 
 
 _TEXT_MAX: Final = 4096
-"""Bytes of a message, detail, hint or context: a tenant's code can make them as long as it likes."""
+"""The bound on the bytes of a message, detail, hint or context: a tenant's code can make them as long as it likes."""
 _LONG: Final = (_Field.MESSAGE_PRIMARY, _Field.MESSAGE_DETAIL, _Field.MESSAGE_HINT, _Field.CONTEXT)
 
 TOGETHER_MAX: Final = 64 * 2**20
-"""Bytes of rows that libpq may gather before it hands them over, where they are more than one."""
+"""The bound on the bytes of rows that libpq may gather before it hands them over, if they are more than one."""
 TOO_WIDE: Final = f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"
 STREAM_IT: Final = "Ask for fewer rows at a time (LIMIT), for parts of their values, or stream them."
 STREAM_APART: Final = (
@@ -40,7 +40,7 @@ STREAM_APART: Final = (
 
 
 def read_field(result: PGresult, name: pq.DiagnosticField) -> str | None:
-    """Return a field of the server's error, cut where it is too long for anybody to read."""
+    """Return a field of the server's error, cut if it is too long."""
     value = copy_field(result, name, _TEXT_MAX)
     if value is None:
         return None
@@ -50,8 +50,8 @@ def read_field(result: PGresult, name: pq.DiagnosticField) -> str | None:
 
 
 def find_error(results: list[PGresult]) -> PGresult | None:
-    """Return the error of a segment. A commit that fails says so after the statement said it was done: the last one
-    counts."""
+    """Return the last error of a segment: a failed commit reports its error after its statement was reported as
+    done."""
     error = None
     for result in results:
         if result.status == _ERROR:
@@ -60,7 +60,7 @@ def find_error(results: list[PGresult]) -> PGresult | None:
 
 
 def to_failure(result: PGresult) -> port.EngineFailure:
-    """Return the exception that the error stands for."""
+    """Return the exception for the server's error."""
     sqlstate = read_field(result, _Field.SQLSTATE)
     message = read_field(result, _Field.MESSAGE_PRIMARY) or result.get_error_message()[:_TEXT_MAX]
     position = read_field(result, _Field.STATEMENT_POSITION)
@@ -124,10 +124,10 @@ def _find_parameter_count(message: str) -> str:
 
 
 def is_internal(failure: port.StatementFailed) -> bool:
-    """Return whether the engine failed by its own account (class XX).
+    """Return whether the engine failed by an error of its own (class XX).
 
-    What its process remembers may be the cause, so nothing else is to run there: PL/pgSQL keeps the types of its
-    variables for as long as the connection lives, also those that a rollback has removed.
+    State in its process may be the cause, so nothing else may run there: PL/pgSQL keeps the types of its variables for
+    as long as the connection lives, including those that a rollback has removed.
     """
     return (failure.sqlstate or "").startswith("XX")
 
@@ -147,7 +147,7 @@ def is_last_word(result: PGresult) -> bool:
 
 
 def is_panic(result: PGresult) -> bool:
-    """Return whether the whole server went down with this error, which can also be after a commit was written."""
+    """Return whether the whole server went down with this error, which can also happen after a commit was written."""
     return read_field(result, _Field.SEVERITY_NONLOCALIZED) == "PANIC"
 
 
@@ -162,12 +162,12 @@ def to_notice(result: PGresult) -> port.Notice:
 
 
 def count_texts(result: PGresult) -> int:
-    """Return the bytes of a notice that can be many. libpq holds none of them any more when it has handed it over."""
+    """Return the bytes of a notice's long texts. After the handover, libpq no longer holds them."""
     return sum(len(result.error_field(field) or b"") for field in _LONG)
 
 
 def explain_width(hint: str = STREAM_IT, exec_us: int = 0) -> port.StatementFailed:
-    """Say that rows were too wide; the connection that they came over is closed, and nothing was committed."""
+    """Return the failure for rows that were too wide; their connection is closed, and nothing was committed."""
     failure = port.StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
     failure.exec_us = exec_us
     return failure

@@ -1,9 +1,9 @@
-"""The bytes of a connection over TLS, read and written by the OpenSSL with which libpq has made it.
+"""The bytes of a connection over TLS, read and written by the OpenSSL library with which libpq has opened it.
 
-libpq has checked the server as its URL wants, and keeps the state of TLS. `PQsslStruct` of libpq gives that state, and
-the functions of OpenSSL are found by way of libpq, so that they are those that it uses itself. Everything happens on
-the event loop, so libpq never does anything with the state meanwhile; once libpq has closed the connection the state is
-gone, and is not touched any more.
+libpq has checked the server as its URL demands, and keeps the TLS state. libpq's `PQsslStruct` returns that state, and
+the functions of OpenSSL are found by way of libpq, so they are those that libpq uses itself. Everything happens on the
+event loop, so libpq never touches the state meanwhile. Once libpq has closed the connection, the state is gone and is
+not touched any more.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ _READ_BYTES: Final = 64 * 1024
 _WANT_READ: Final = 2
 _WANT_WRITE: Final = 3
 _WRITE_BYTES_MAX: Final = 2**20
-"""Of one call: a larger one keeps the loop for long, and its size is a C int."""
+"""The bound on one call: a larger one blocks the loop for long, and its size is a C int."""
 
 
 class _OpenSsl:
-    """The functions that are needed. Raises AttributeError where libpq does not show them."""
+    """The functions of OpenSSL that are needed. Raises AttributeError if libpq does not give access to them."""
 
     def __init__(self) -> None:
-        # Not released for the calls, which never wait: the interpreter's lock.
+        # The calls never wait, so the interpreter's lock is not released for them.
         library = ctypes.PyDLL(sys.modules[pq.PGconn.__module__].__file__)
         pointer, integer = ctypes.c_void_p, ctypes.c_int
         self.find_state = _declare(library.PQsslStruct, pointer, pointer, ctypes.c_char_p)
@@ -61,11 +61,11 @@ def _find_openssl() -> _OpenSsl:
 class TlsTransport(asyncio.Transport):
     """A transport of asyncio over the TLS of a connection. The socket stays libpq's: `abort` leaves it open.
 
-    Readiness is watched on a copy of the descriptor, which stays what it is when libpq closes its own.
+    Readiness is watched on a copy of the descriptor, which stays valid when libpq closes its own.
     """
 
     def __init__(self, pgconn: PGconn, protocol: asyncio.Protocol) -> None:
-        """Raise AttributeError or OSError where libpq's OpenSSL cannot be reached."""
+        """Raise AttributeError or OSError if libpq's OpenSSL cannot be reached."""
         super().__init__()
         self._openssl = _find_openssl()
         state = self._openssl.find_state(_find_pointer(pgconn), b"OpenSSL")
@@ -106,7 +106,7 @@ class TlsTransport(asyncio.Transport):
             self._read()
 
     def _read(self) -> None:
-        """Give what is there to the protocol. What OpenSSL holds beyond one turn is read in the next."""
+        """Give the available data to the protocol. Data that OpenSSL holds beyond one turn are read in the next."""
         for _ in range(4):
             if self._is_gone():
                 return
@@ -151,7 +151,7 @@ class TlsTransport(asyncio.Transport):
         self._write_on()
 
     def _write_on(self) -> None:
-        # A write that was put off is repeated as it was, which OpenSSL demands.
+        # A write that was put off is repeated unchanged, as OpenSSL demands.
         while self._unsent:
             if self._is_gone():
                 return
@@ -186,14 +186,14 @@ class TlsTransport(asyncio.Transport):
         return int(function(self._state, *arguments))
 
     def _see(self, count: int) -> int:
-        """Return what OpenSSL waits for; end where it is at its end, or broken."""
+        """Return the readiness that OpenSSL waits for. End the transport if the connection has ended or is broken."""
         wants = int(self._openssl.get_error(self._state, count))
         if wants not in (_WANT_READ, _WANT_WRITE):
             self._end(None)
         return wants
 
     def _is_gone(self) -> bool:
-        """Return whether libpq has closed the connection, and with it the state of TLS; end then."""
+        """Return whether libpq has closed the connection, and with it the TLS state; then end the transport."""
         if not self._is_over and _find_pointer(self._pgconn) is None:
             self._end(ConnectionResetError("the connection was closed"))
         return self._is_over

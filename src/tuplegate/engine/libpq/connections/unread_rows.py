@@ -1,19 +1,19 @@
-"""Bounds the rows that came from the engine and were not taken by a client yet, over all connections.
+"""Bounds the rows that came from the engine and that no client has taken yet, over all connections.
 
-A connection holds a little as it likes. One that holds more is read on only while there is room: among all, and in its
-database's share. Answers that wait to be taken count, too: so the rows of the next answer are not fetched before. The
-connection that has held much for the longest is read on in any case, so that it comes to its end and makes room for
-the others; but not while answers of its database wait, or too many of all.
+Each connection may hold a little. One that holds more is read only while there is room: in total, and in its database's
+share. Answers that wait to be taken count, too: so the rows of the next answer are not fetched before. The connection
+that has held much for the longest is read in any case, so that it finishes and makes room for the others; except while
+answers of its database wait, or too many of all databases.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LITTLE = 2**20
-"""Bytes that any connection may hold."""
+"""The bytes that any connection may hold."""
 
 _SHARE = 4
-"""One database may hold a fourth."""
+"""One database may hold a fourth of all bytes."""
 
 
 class Stocks:
@@ -23,10 +23,10 @@ class Stocks:
         self.used = 0
         self._of_database: dict[str, int] = {}
         self._large: dict[Stock, None] = {}
-        """Those that hold more than a little, in the order in which they came to it."""
+        """The stocks that hold more than a little, in the order in which they reached that."""
         self._waiting: dict[Stock, None] = {}
         self._answers: dict[str, int] = {}
-        """Bytes of answers that wait to be taken, by database."""
+        """The bytes of answers that wait to be taken, by database."""
 
     def open(self, database: str, on_room: Callable[[], None]) -> "Stock":
         return Stock(self, database, on_room)
@@ -80,7 +80,7 @@ class Stocks:
 
 
 class Stock:
-    """The rows that one connection holds. `on_room` is called when it may be read on; it must not read at once."""
+    """The rows that one connection holds. `on_room` is called when it may be read again; it must not read at once."""
 
     __slots__ = ("_stocks", "database", "on_room", "size")
 
@@ -91,7 +91,7 @@ class Stock:
         self.size = 0
 
     def may_hold(self, size: int) -> bool:
-        """Return whether the connection may be read on. Where it may not, `on_room` is called later."""
+        """Return whether the connection may be read. If not, `on_room` is called later."""
         counted = size if size > LITTLE else 0
         if counted != self.size:
             self._stocks.count(self, counted)

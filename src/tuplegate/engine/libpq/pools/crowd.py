@@ -30,12 +30,14 @@ class Crowd:
         self._members.remove(pools)
 
     def _make_room(self, idle_since: float, owner: str | None) -> None:
-        """Close the longest idle connection, of all or of this owner, if it has been idle since before then."""
+        """Close the connection that has been idle the longest, if it was idle since before `idle_since`. With an owner,
+        only look at that owner's connections."""
         everybody = (pool for member in self._members for pool in member.all())
         if owner is not None:
             close_longest_idle((pool for pool in everybody if pool.owner == owner), idle_since)
         elif idle_since >= self._none_before:
             since = close_longest_idle(everybody, idle_since)
             if since >= idle_since:
-                # What falls idle from now on has been so since later: no need to look at all of them again.
+                # Connections that fall idle from now on are idle for a shorter time: no need to look at all of them
+                # again.
                 self._none_before = min(since, asyncio.get_running_loop().time())

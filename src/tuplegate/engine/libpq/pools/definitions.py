@@ -1,13 +1,14 @@
 """Tells every worker that the definitions of a database have changed, before the change is answered.
 
-What a worker keeps of a database, such as a prepared statement, the types of its parameters or the answer that there
-is no code, holds for the definitions that it was made from. So their version is in memory that all workers share: a
-number that is used once. Whoever may change a definition writes another number, before the engine hears of the change
-and again when the engine is done with it. Knowledge is used only while the version is the one from before the engine
-was asked. A number that is used once needs no lock: whichever of two writers comes last, the version is a new one.
+A worker caches facts about a database: prepared statements, the types of their parameters, or that the database has no
+code. They hold for the definitions that they were made from. So all workers share, in memory, a version of these
+definitions: a number that is used only once. A worker that may change a definition writes another number before the
+engine hears of the change, and again when the engine has finished. A cached fact is used only while the version is the
+one from before the engine was asked. Since each number is used only once, no lock is needed: whichever of two writers
+is last, the version is new.
 
 Service processes that do not share this memory change definitions unseen. While there may be some (`lease.py` tells),
-nothing is kept.
+nothing is cached.
 """
 
 import mmap
@@ -17,12 +18,12 @@ from typing import Final
 from zlib import crc32
 
 _PLACES: Final = 1 << 14
-"""Databases that have the same place see each other's changes as their own, which costs them time alone."""
+"""The number of versions. Databases that share one see each other's changes as their own, which only costs time."""
 
 
 class Versions:
-    """The versions of all databases' definitions, how many changes each worker has under way there, and whether there
-    are other processes that change definitions. Made before workers are forked."""
+    """The version of each database's definitions, the number of changes that each worker has under way there, and
+    whether other processes may change definitions. Made before workers are forked."""
 
     def __init__(self, workers: int, *, is_alone: bool) -> None:
         self._workers = workers
@@ -35,7 +36,7 @@ class Versions:
         return bool(self.numbers[self._alone])
 
     def note_others(self, *, are_there: bool) -> None:
-        """Note whether other processes change definitions. What was kept before they came is not used any more."""
+        """Note whether other processes change definitions. Facts cached before they came are not used any more."""
         was_alone, self.numbers[self._alone] = self.is_alone, not are_there
         if was_alone and are_there:
             self.change_all()
@@ -44,7 +45,7 @@ class Versions:
         return crc32(database.encode()) % _PLACES
 
     def find_doubts(self, place: int) -> list[int]:
-        """Return where each worker counts its changes under way."""
+        """Return the indexes at which workers count their changes under way, one for each worker."""
         return [place + _PLACES * (1 + worker) for worker in range(self._workers)]
 
     def change_all(self) -> None:
@@ -60,8 +61,8 @@ class Versions:
 
 
 class Definitions:
-    """The version of one database's definitions, for one worker. `are_replayed`: the engine is a standby, to which
-    changes come later than they are told."""
+    """The version of one database's definitions, for one worker. `are_replayed`: the engine is a standby, which learns
+    of changes later than the version shows."""
 
     def __init__(self, versions: Versions, worker: int, database: str, *, are_replayed: bool = False) -> None:
         self._versions = versions
@@ -71,7 +72,7 @@ class Definitions:
         self._doubts = versions.find_doubts(place)
         self._own = self._doubts[worker]
         self.current = versions.numbers[place : place + 1]
-        """The version, as one number: every statement looks at it, and calls nothing for that."""
+        """The version, as a view of one number: every statement looks at it, without a call."""
 
     @property
     def version(self) -> int:
@@ -79,12 +80,12 @@ class Definitions:
 
     @property
     def are_known(self) -> bool:
-        """Return whether every change has given them another version before it is answered."""
+        """Return whether every change gives the definitions another version before it is answered."""
         return self._versions.is_alone and not self._are_replayed
 
     @property
     def is_in_doubt(self) -> bool:
-        """Return whether a change is under way, through whichever worker."""
+        """Return whether a change is under way, in any worker."""
         return any(self._numbers[place] for place in self._doubts)
 
     def note_change(self) -> None:

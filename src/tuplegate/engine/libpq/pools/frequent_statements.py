@@ -1,8 +1,8 @@
 """Decides which statements come so often that the engine should keep them prepared.
 
-A statement is prepared on a connection once its text has come a few times; from then on the engine neither parses it
-again nor, where one plan fits all parameters, plans it. What is prepared goes with the next `DISCARD ALL` on its
-connection, and before anything runs there that could see it: see `pool`.
+A statement is prepared on a connection once its text has come a few times. From then on the engine does not parse it
+again and, if one plan fits all parameters, does not plan it again. A prepared statement is removed by the next `DISCARD
+ALL` on its connection, and before anything runs there that could see it: see `pool`.
 """
 
 from itertools import count
@@ -16,14 +16,14 @@ from tuplegate.engine.sql.facts import Facts
 _OFTEN: Final = 3
 _TEXTS_MAX: Final = 1000
 LENGTH_MAX: Final = 4000
-"""Of a text that is kept."""
+"""The length of the longest text that is kept."""
 _PLANNED_S: Final = 10.0
-"""A plan is as good as what the engine knew of the tables when it was made."""
+"""How long a plan is used: it is as good as the engine's statistics when it was made."""
 KEPT_MAX: Final = 64
-"""On one connection; beyond that it starts over. Each takes the server some ten kilobytes."""
+"""The bound for one connection; beyond it, all are removed. Each takes the server some ten kilobytes."""
 
 Key = tuple[str, tuple[int, ...]]
-"""A text, and the types of its parameters as far as they are not to be inferred."""
+"""A text, and the types of its parameters; 0 for a type that the engine infers."""
 
 _numbers: Final = count(1)
 
@@ -32,10 +32,9 @@ class KeptStatement:
     """A statement that is prepared on one connection, and the encoder of its last rows.
 
     It is prepared anew when its time is over, when it has no `runs` left, and when the definitions have another
-    `version`: the engine does not see all that can change what a literal means, and never infers a parameter's type
-    again.
+    `version`. The engine does not see every change of a literal's meaning, and never infers a parameter's type again.
 
-    As long as it is prepared its rows keep their columns: where those would change the engine refuses to run it.
+    While it is prepared, its rows keep their columns: if those would change, the engine refuses to run it.
     """
 
     def __init__(self, facts: Facts, now: float, version: int, verdict: Verdict) -> None:
@@ -49,7 +48,7 @@ class KeptStatement:
         self._encoder_of: object = None
 
     def find_encoder(self, known: object, shape: Shape) -> RowEncoder | None:
-        """Return the encoder of an earlier run, if it was for rows of that shape, with what is `known` of types now."""
+        """Return the encoder of an earlier run, if it was for rows of that shape and for the types `known` now."""
         encoder = self._encoder
         return encoder if encoder is not None and self._encoder_of is known and encoder.shape is shape else None
 
@@ -58,17 +57,17 @@ class KeptStatement:
 
 
 class OftenSeen:
-    """The texts of one database that were not prepared where they ran, and the verdicts on those that came often."""
+    """The texts of one database that ran unprepared, and the verdicts on frequent ones."""
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
-        """By their hashes: one that is taken for another is prepared too soon, which is no matter."""
+        """The counts by hash: a collision only makes a text prepared too soon, which is harmless."""
         self._verdicts: dict[Key, Verdict] = {}
         self._noisy: set[int] = set()
-        """Hashes of those that gave notices. Parsing gives some, and what is prepared is not parsed again."""
+        """Hashes of texts that gave notices. Parsing gives some, and a prepared text is not parsed again."""
 
     def note(self, key: Key) -> bool:
-        """Count a text; return whether it has come often enough."""
+        """Count a text; return whether it is frequent."""
         hashed = hash(key)
         if hashed in self._noisy:
             return False
@@ -84,8 +83,8 @@ class OftenSeen:
         self._noisy.add(hash(key))
 
     def recall(self, key: Key, now: float, version: int) -> Verdict | None:
-        """Return the verdict, or None if there is none or it is stale. A stale one is asked for again once the text has
-        come often again."""
+        """Return the cached verdict, or None if it is missing or stale. A stale one is recomputed once the text is
+        frequent again."""
         found = self._verdicts.get(key)
         if found is not None and (found.until <= now or found.version != version):
             del self._verdicts[key]

@@ -1,4 +1,4 @@
-"""Bounds the connections of a worker to the engine, over all databases together, and over those of one organization."""
+"""Bounds a worker's connections to the engine: of all databases together, and of each organization."""
 
 import math
 from collections import Counter, deque
@@ -8,8 +8,8 @@ from collections.abc import Callable
 class Places:
     """The places for the connections of all pools together, of which one owner has at most `of_one_max`.
 
-    `make_room` closes a connection of some pool that has been idle since before a given time; where it is told an
-    owner, one of that owner's.
+    `make_room` closes a connection that has been idle since before a given time, if there is one. If given an owner, it
+    only closes that owner's.
     """
 
     def __init__(self, places: int, of_one_max: int, make_room: Callable[[float, str | None], None]) -> None:
@@ -23,8 +23,8 @@ class Places:
         return OwnPlaces(self, owner)
 
     def take(self, owner: str, idle_since: float) -> bool:
-        """Take a free place, or that of a connection that has been idle since before then: of the same owner's, where
-        it has as many as it may have."""
+        """Take a free place, or close a connection that has been idle since before `idle_since` and take its place. An
+        owner at its own bound can only replace an idle connection of its own."""
         if not self._may_have_more(owner):
             self._make_room(math.inf, owner)
         elif self._free == 0:
@@ -58,19 +58,19 @@ class Places:
 
 
 class OwnPlaces:
-    """The places of one owner, which are some of all."""
+    """The places as one owner takes and returns them."""
 
     def __init__(self, places: Places, owner: str) -> None:
         self._places = places
         self.owner = owner
 
     def take(self, idle_since: float = math.inf) -> bool:
-        """Take a free place, or that of a connection that has been idle since before then."""
+        """Take a free place, or that of a connection that has been idle since before `idle_since`."""
         return self._places.take(self.owner, idle_since)
 
     @property
     def is_wanted(self) -> bool:
-        """Return whether a pool without any connection waits for one of these places."""
+        """Return whether a pool without any connection waits for one of this owner's places."""
         return self._places.is_wanted(self.owner)
 
     def ask(self, found: Callable[[], None]) -> None:

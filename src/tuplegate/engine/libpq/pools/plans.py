@@ -1,19 +1,19 @@
 """Decides which statements mean the same when they run prepared, with one plan for all values.
 
-The engine reads a literal for the column that it meets, with the column's length and fields, and computes what can be
-computed before a row is looked at: `update t set n = 40000 where id = 0` fails for a smallint though there is no row 0.
-Of a parameter it reads the value before it knows the column, and with one plan for all values it computes nothing
-beforehand. So it is asked what the columns are, and a template is used only where nothing is left to compute:
+The engine converts a literal to the type of its column, with the column's length and fields, and computes constants
+before it looks at a row: `update t set n = 40000 where id = 0` fails for a smallint though there is no row 0. It
+converts a parameter before it knows the column, and with one plan for all values it computes nothing beforehand. So the
+service asks for the columns, and uses a template only if nothing is left to compute:
 
-- The table is one: no view, no rules, no policies.
-- A value that is stored is of the column's very type, or one that fits it in any case, and the column has no length,
-  precision or fields, and is of no domain.
-- A value that is compared is a number beside numbers, or a text beside texts. A UUID is one by its looks.
+- There is one table, without a view, rules or policies.
+- A value to store has the column's own type, or one that always fits it; the column is of no domain and has no length,
+precision or fields.
+- A value to compare is a number beside numbers, or a text beside texts. A UUID is recognized by its form.
 
 None of these can fail for its value, so an error is never that of the template.
 
-A text with parameters of its own keeps its meaning where the columns that it stores in have no length, precision or
-fields. Any other is prepared anew after five runs: so often the engine makes a plan for the values at hand.
+A text with parameters of its own keeps its meaning if the columns that it stores in have no length, precision or
+fields. Any other is prepared anew after five runs: for the first five the engine makes a plan for the values at hand.
 """
 
 import re
@@ -26,7 +26,7 @@ from tuplegate.engine.sql.templates import Form
 
 ANY_NUMBER: Final = 1 << 60
 CUSTOM_PLANS: Final = 5
-"""So many times the engine plans a prepared statement for the values at hand before it thinks of one plan for all."""
+"""The number of runs that the engine plans for the values at hand, before it considers one plan for all values."""
 _UNUSED: Final = 0
 
 _NUMERIC: Final = 1700
@@ -57,7 +57,7 @@ _LOOKS_LIKE_A_UUID: Final = re.compile(rb"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[
 
 
 class Column:
-    """A column. `modifier` is the engine's number for a length, a precision or fields; -1 where there are none."""
+    """A column. `modifier` is the engine's number for a length, a precision or fields; -1 if it has none."""
 
     def __init__(self, name: str, type: int, modifier: int) -> None:
         self.name = name
@@ -66,8 +66,9 @@ class Column:
 
 
 class Verdict:
-    """How often a prepared statement may run before it is prepared anew; 0 means never. `uuids` are the parameters,
-    counted from 0, that must look like one. It holds `until` then, for definitions with this `version`."""
+    """The number of runs before a prepared statement is prepared anew; 0 means never prepare it. The parameters in
+    `uuids`, counted from 0, must look like UUIDs. The verdict holds until `until`, for definitions with this
+    `version`."""
 
     def __init__(self, runs: int, uuids: tuple[int, ...] = ()) -> None:
         self.runs = runs

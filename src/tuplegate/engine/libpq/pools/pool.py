@@ -1,10 +1,10 @@
-"""A bounded set of connections to one database: opened on demand, handed on, closed when they are idle.
+"""A bounded set of connections to one database: opened on demand, handed on, closed when they stay idle.
 
-Whoever finds none free waits in a bounded queue. All pools of a worker share `Places`, so that a pool may have to wait
-for another one's connection to close.
+A caller that finds none free waits in a bounded queue. All pools of a worker share `Places`, so that a pool may have to
+wait for another one's connection to close.
 
-It knows nothing of what runs on a connection: the engine's own pool derives from it, opens connections and takes back
-only clean ones.
+It does not know what runs on a connection: the engine's own pool derives from it, opens connections and takes back only
+clean ones.
 """
 
 import asyncio
@@ -29,20 +29,20 @@ DISCARD: Final = Command(b"DISCARD ALL", begins=False)
 DISCARD_SEQUENCES: Final = Command(b"DISCARD SEQUENCES", begins=False)
 _SUSPENDED_S: Final = 10.0
 _RECENT_S: Final = 5.0
-"""A pool that has a connection takes no other pool's place that was used so recently: opening one costs far more than a
-short statement."""
+"""A pool that has a connection takes no place from another pool whose connection was used this recently: a new
+connection costs far more than a short statement."""
 _PATIENCE_S: Final = 1.0
-"""Unless somebody has waited for so long: what it waits for is no short statement."""
+"""It takes such a place after all once a request has waited for this long: then the statements are not short."""
 
 
 class Member(Connection):
     """A connection of a pool.
 
-    `settings_memory` is what the server's settings took when it was new. `given_up`: nobody waits for what runs on it
-    any longer. `reset` is still to be sent, in front of the
-    next statement and in the same write: so a connection is handed on while others wait for it. `kept` are the
-    statements that are prepared on it, by what they were made of. `is_fresh` until it was handed on. `on_closed` is
-    told when it is lost or closed; it belongs to whoever keeps the connection between statements.
+    `settings_memory` is the memory of the server's settings when the connection was new. `given_up`: no request waits
+    for the statement on it any longer. `reset` is sent in front of the next statement, in the same write: so a
+    connection is handed on at once while others wait for it. `kept` are the statements that are prepared on it.
+    `is_fresh` until it was first handed on. `on_closed` is called when it is lost or closed; it belongs to an owner
+    that keeps the connection between statements.
     """
 
     settings_memory: bytes | None = None
@@ -65,31 +65,31 @@ class Member(Connection):
             on_closed()
 
     def take_reset(self) -> Command | None:
-        """Return what is to be sent before anything else; whoever takes it sends it."""
+        """Return the reset to send before anything else, and forget it: the caller sends it."""
         reset, self.reset = self.reset, None
         return reset
 
     def discard(self) -> None:
-        """Reset it before what runs next, which finds nothing of what ran before, and nothing that is kept."""
+        """Reset the connection before its next statement, prepared statements included."""
         self.reset = DISCARD
         self.kept.clear()
 
     def hide_kept(self) -> None:
-        """Reset it where what runs next could see the statements that are kept."""
+        """Reset the connection if the next statement could see prepared statements on it."""
         if self.kept:
             self.discard()
 
 
 class EnginePool:
-    """All that an engine's own pool adds."""
+    """The methods that an engine's own pool adds."""
 
     @property
     def turns(self) -> Turns:
-        """Return the turns of those who want the same rows of its database."""
+        """Return the turns of transactions that want the same rows of the database."""
         raise NotImplementedError
 
     def refresh(self) -> None:
-        """Forget what may be otherwise by now. To be called before a statement begins."""
+        """Forget cached facts that may be out of date. Call it before a statement begins."""
         raise NotImplementedError
 
     async def _connect(self) -> Member:
@@ -105,16 +105,16 @@ class EnginePool:
         raise NotImplementedError
 
     def expire(self, member: Member) -> "asyncio.Task[None]":
-        """Cancel the statement. Its answer, an error as a rule, goes to whoever waits for it. When the task is done the
-        cancel hits nothing more."""
+        """Cancel the statement. Its answer, usually an error, goes to its caller. When the task is done, the cancel can
+        hit no later statement."""
         raise NotImplementedError
 
     def abandon(self, member: Member) -> None:
-        """Take a connection whose statement may still be running: cancel that, then close the connection."""
+        """Take a connection whose statement may still be running: cancel the statement, then close the connection."""
         raise NotImplementedError
 
     def leave(self, member: Member) -> None:
-        """Take a connection whose commit goes on for too long. A commit is never cancelled."""
+        """Take a connection whose commit takes too long. A commit is never cancelled."""
         raise NotImplementedError
 
     def _see_cut_off(self, member: Member) -> None:
@@ -123,7 +123,7 @@ class EnginePool:
 
     @property
     def refuses(self) -> str | None:
-        """Return why nothing can be committed just now."""
+        """Return the reason why nothing can be committed just now, if there is one."""
         return None
 
     def check(self) -> None:
@@ -135,12 +135,12 @@ class EnginePool:
             raise CommitsRefused(self.refuses)
 
     def retire(self, member: Member) -> None:
-        """Take a connection whose statement has ended, and that nothing else is to run on."""
+        """Take a connection whose statement has ended, and on which nothing else may run."""
         member.close("the engine failed in it")
 
 
 class ConnectionPool(EnginePool):
-    """See the module's text."""
+    """The connections of one database: takes, hands on, opens and closes them. See the module's text."""
 
     def __init__(self, database: str, size_max: int, queue_max: int, places: OwnPlaces, stocks: Stocks) -> None:
         self.database = database
@@ -152,15 +152,15 @@ class ConnectionPool(EnginePool):
         self._members: set[Member] = set()
         self._opening = 0
         self._waiters: deque[tuple[DirectFuture[Member], float, float]] = deque()
-        """Each with its deadline, and since when it waits."""
+        """Each waiter with its deadline, and the time since which it waits."""
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._suspended = False
         self.held = 0
-        """Connections that open transactions keep. There may be as many more than the pool's size."""
+        """The number of connections that open transactions keep. The pool may exceed its size by as many."""
         self.given_away = 0
-        """Connections that clients speak over themselves; they are beside the pool."""
+        """The number of connections that clients speak over themselves; they are not part of the pool."""
 
     def hold(self) -> None:
         """Note that an open transaction keeps one of the connections."""
@@ -175,7 +175,7 @@ class ConnectionPool(EnginePool):
 
     @property
     def _most(self) -> int:
-        """Connections that there may be."""
+        """Return the bound on connections."""
         return self._size_max + self.held
 
     # -- taking and handing on -----------------------------------------------------------------------------------
@@ -207,13 +207,13 @@ class ConnectionPool(EnginePool):
         try:
             return await waiter
         except asyncio.CancelledError:
-            # The task was cancelled, perhaps just as it was given a connection: that one must not be lost.
+            # The task was cancelled, perhaps just as it was given a connection, which must not be lost.
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self.give_back_unclean(waiter.result())
             raise
 
     def end_waiting(self, now: float) -> None:
-        """Turn away whoever has waited past its deadline, and make a place for whoever waits long."""
+        """Turn away waiters past their deadline, and make a place for one that has waited long."""
         wanted = False
         for waiter, deadline, since in self._waiters:
             if waiter.done():
@@ -226,15 +226,15 @@ class ConnectionPool(EnginePool):
             self._spawn(self._replace())
 
     def turn_away(self, reason: str) -> None:
-        """Tell whoever waits that nothing comes of it here."""
+        """Fail all waiters with this reason."""
         while self._waiters:
             waiter, _, _ = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception_soon(EngineUnavailable(reason))
 
     def _hand_over(self, member: Member) -> bool:
-        """Give the connection to whoever has waited longest, if anybody waits. They go on together, when the loop has
-        seen to what it has in hand (see `fairness.Lane.leave`)."""
+        """Give the connection to the waiter that has waited longest, if there is one. It resumes in the next pass of
+        the loop, with others (see `fairness.Lane.leave`)."""
         member.is_fresh = False
         waiters = self._waiters
         while waiters and not self._suspended:
@@ -259,8 +259,8 @@ class ConnectionPool(EnginePool):
     # -- opening and closing ------------------------------------------------------------------------------------
 
     async def _open_for_one(self) -> Member:
-        """Do as `_open` does. Where the request leaves meanwhile, the next one gets the connection: else clients that
-        give up sooner than the engine lets them in would have it log in over and over, for nobody."""
+        """Open a connection for a request. If the request leaves meanwhile, the next one gets the connection: otherwise
+        clients that give up before the engine lets them in would cause one useless login after another."""
         self._opening += 1  # at once: who asks next must see it
         opening = self._loop.create_task(self._open())
         try:
@@ -303,7 +303,7 @@ class ConnectionPool(EnginePool):
 
     async def open_apart(self) -> Member:
         """Open a connection for the service's own use, beyond this pool's size but within the places. It is never
-        handed on: whoever has it closes it."""
+        handed on: its user closes it."""
         self._take_place_apart()
         try:
             member = await self._connect()
@@ -326,13 +326,13 @@ class ConnectionPool(EnginePool):
         self._give_up_place()
 
     def _give_up_place(self) -> None:
-        """Give up the place of a connection that went, or did not come; whoever waits must not wait for that one."""
+        """Release the place of a connection that closed or failed to open, and open another one if requests wait."""
         self._places.give_back()
         if self._waiters and not self._closed and not self._suspended:
             self._spawn(self._replace())
 
     async def _replace(self) -> None:
-        """Open another connection for those who wait, where one went."""
+        """Open another connection for waiting requests."""
         if self._suspended or self.size >= self._most or not self._places.take():
             return
         self._opening += 1
@@ -344,7 +344,7 @@ class ConnectionPool(EnginePool):
             self._free_again(member)
 
     def suspend(self) -> None:
-        """Let go of the database: whoever wants a connection waits, what is idle is closed, the rest when it is."""
+        """Suspend the pool: queue requests, close idle connections now and busy ones when they finish."""
         self._suspended = True
         self.close_idle(float("inf"))
 
@@ -354,13 +354,13 @@ class ConnectionPool(EnginePool):
             self._spawn(self._replace())
 
     def close_idle(self, older_than: float) -> None:
-        """Close what has not been used since `older_than`, on the loop's clock."""
+        """Close connections that were not used since `older_than`, on the loop's clock."""
         for member in [m for m in self._free if m.idle_since < older_than]:
             member.close("it was idle")
 
     @property
     def idle_since(self) -> float | None:
-        """Return when the longest idle connection was used last; None where none is idle."""
+        """Return the time at which the longest idle connection was last used; None if none is idle."""
         return min((member.idle_since for member in self._free), default=None)
 
     @property
@@ -373,7 +373,7 @@ class ConnectionPool(EnginePool):
 
     @property
     def waiting(self) -> int:
-        """Return how many statements wait for a connection."""
+        """Return the number of statements that wait for a connection."""
         return sum(not waiter.done() for waiter, _, _ in self._waiters)
 
     @property
@@ -397,8 +397,8 @@ class ConnectionPool(EnginePool):
 
 
 def close_longest_idle(pools: Iterable[ConnectionPool], before: float) -> float:
-    """Close the connection that has been idle for longest, where that is since before then. Return since when it has
-    been; infinity where none is idle."""
+    """Close the connection that has been idle for longest, if it was idle since before `before`. Return the time since
+    which it was idle; infinity if none is idle."""
     idle = [(pool.idle_since, pool) for pool in pools if pool.idle_since is not None]
     since, pool = min(idle, key=lambda entry: entry[0], default=(math.inf, None))
     if pool is not None and since < before:

@@ -24,7 +24,7 @@ class TargetPools(Generic[_P]):
         raise NotImplementedError
 
     def find_pool(self, target: Target) -> _P:
-        """Return the pool of the target, and make one where there is none yet."""
+        """Return the pool of the target; make it if it is missing."""
         pools = self.writing if target.as_writer else self.reading
         return pools.get(target.database) or self._new(pools, target)
 

@@ -1,8 +1,9 @@
-"""Gives turns to those who want the same few rows: trying at the same time makes more conflicts than commits.
+"""Gives turns to transactions that want the same few rows: concurrent tries would make more conflicts than commits.
 
-As long as conflicts are rare everybody just tries. Who has met one tries again when its turn comes. When a good share
-of all tries ends in a conflict the database is hot, and who writes there waits for its turn before the first try, too,
-until hardly any try fails any more. Nobody waits longer than a moment: what is slow holds nobody up for long.
+While conflicts are rare, every transaction just tries. One that met a conflict tries again when its turn comes. When a
+good share of all tries ends in a conflict, the database is hot: then every transaction that writes waits for its turn
+before the first try, too, until hardly any try fails. A wait is short, so a slow transaction does not hold up others
+for long.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections import deque
 from typing import Final
 
 _MEMORY: Final = 16
-"""About how many tries the share of conflicts is taken over."""
+"""The approximate number of tries over which the share of conflicts is taken."""
 
 _HOT, _COOL, _COLD = 0.35, 0.05, 0.001
 
@@ -22,9 +23,9 @@ _TURN_S: Final = 0.1
 
 
 def choose_pause_s(attempt: int) -> float:
-    """Return how long to pause before another try, for who need not wait for others: not at all after the first few,
-    then longer and longer. What it conflicts with may be a commit that waits for the disk, and fails every try until it
-    is done."""
+    """Return the pause before another try, for a transaction that need not wait for others: none after the first few
+    tries, then longer and longer. The conflict may be with a commit that waits for the disk, and every try fails until
+    that is done."""
     if attempt <= _AT_ONCE:
         return 0.0
     longest = min(_PAUSE_MAX_S, _PAUSE_BASE_S * 2 ** (attempt - _AT_ONCE))
@@ -32,7 +33,7 @@ def choose_pause_s(attempt: int) -> float:
 
 
 def choose_turn_s() -> float:
-    """Return how long to wait for a turn at most."""
+    """Return the longest time to wait for a turn."""
     return random.uniform(_TURN_S / 2, _TURN_S)  # noqa: S311 - jitter
 
 
@@ -46,14 +47,14 @@ class Turns:
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
     def note(self, *, conflict: bool) -> None:
-        """Note how a try of something that writes has ended."""
+        """Note whether a try of a transaction that writes ended in a conflict."""
         self.heat += (conflict - self.heat) / _MEMORY
         if self.heat < _COLD:
             self.heat = 0.0
         self.hot = self.heat > (_COOL if self.hot else _HOT)
 
     async def wait(self, at_most_s: float) -> bool:
-        """Wait for a turn, which `leave` must end. Return false where the time is over."""
+        """Wait for a turn, which `leave` must end. Return false if the time is over."""
         if not self._taken:
             self._taken = True
             return True

@@ -1,6 +1,6 @@
-"""Rows of a stream as they come from the engine: held until they are read, at most so many, and written as lines.
+"""Rows of a stream as they arrive from the engine: buffers them up to a bound, and writes them as lines.
 
-A reader that is too slow stops the connection from being read, and so the engine.
+If the reader is too slow, the connection is not read any further, and so the engine waits.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _BYTES_MAX: Final = 4 * 2**20
 
 
 class ArrivingRows:
-    """The rows of one statement that nobody has read yet. `results` are the answers behind them, once all have come."""
+    """The rows of one statement that were not read yet. `results` are the closing answers, once all have arrived."""
 
     def __init__(self, member: Member) -> None:
         self.results: list[PGresult] = []
@@ -38,7 +38,7 @@ class ArrivingRows:
     async def read(
         self, commands: Sequence[Command], clock: AbstractContextManager[None]
     ) -> AsyncIterator[list[PGresult]]:
-        """Run the commands and give their rows as they come. Only the waiting is inside `clock`."""
+        """Run the commands and yield their rows as they arrive. Only the waiting is inside `clock`."""
         answer = self._member.send(commands, self._take)
         answer.add_done_callback(lambda _: self._arrived.set())
         self._member.flush()
@@ -111,10 +111,10 @@ class LineWriter:
         self._encoder = encoder
         self._rows_max = rows_max
         self._taken = 0
-        """Bytes that were encoded since the loop was given back."""
+        """Bytes encoded since the last return to the event loop."""
 
     async def write(self, result: PGresult) -> bytes:
-        """Give the loop back between pieces of them. Raises UnicodeDecodeError, and then writes no more."""
+        """Write the rows; return to the event loop between pieces. After a UnicodeDecodeError, write no more."""
         if self.truncated:
             return b""
         count = result.ntuples

@@ -1,4 +1,4 @@
-"""Writes the parameters of a statement as text; asks for the placeholders' types where these decide how."""
+"""Writes the parameters of a statement as text. Asks the engine for the placeholders' types if they decide the text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -27,8 +27,8 @@ from tuplegate.protocol.messages import PARAMS_MAX
 
 
 async def describe_statement(member: Member, sql: bytes, types: Sequence[int] = ()) -> PGresult:
-    """Ask the engine for the placeholders and columns of a statement, without running it. `types` are those of
-    placeholders that the engine is told."""
+    """Ask the engine for the placeholders and columns of a statement, without running it. `types` are the placeholder
+    types to declare."""
     results = await member.run(Command(sql, name=b"", types=types), DESCRIBE)
     check(results)
     return results[-1]
@@ -55,10 +55,10 @@ async def write_params(
     describe: bool,
     types: Sequence[int] = (),
 ) -> list[bytes | None] | None:
-    """Return the parameters as text. Ask for the placeholders' types where they matter, or when told to.
+    """Return the parameters as text. Ask for the placeholders' types if they matter, or if `describe` is set.
 
-    Their number is checked where they are asked for; the engine checks it where they are not. If the run is
-    ended meanwhile, they are not all there: the caller must look at `ended`.
+    The number of parameters is checked here if the types are asked for, otherwise by the engine. If the run is ended
+    meanwhile, the list is incomplete: the caller must check `ended`.
     """
     params = statement.params
     if not params and not describe:
@@ -89,8 +89,8 @@ async def write_params(
 async def write_all_params(
     encoders: EncoderCache, member: Member, sql: str, lists: Sequence[Sequence[msgspec.Raw]], run: Ending
 ) -> list[list[bytes | None]]:
-    """Return the parameters of each list as text, for one statement that is run with every one of them. The types of
-    its placeholders are asked for once. If the run is ended meanwhile, not all are there."""
+    """Return each list's parameters as text, for one statement that runs once with each list. Ask for the placeholders'
+    types once. If the run is ended meanwhile, the result is incomplete."""
     described = await describe_statement(member, sql.encode())
     oids = read_placeholders(described)
     await learn_types(encoders, member, oids)
@@ -118,7 +118,7 @@ async def _write_in_pieces(pieces: Iterator[None], run: Ending) -> None:
 
 
 def write_texts(statement: port.Statement, types: TypeRegistry) -> list[bytes | None] | None:
-    """Return the parameters as text; None where their types must be asked for first."""
+    """Return the parameters as text; None if their types must be asked for first."""
     params = statement.params
     if not params:
         return []
@@ -130,7 +130,7 @@ def write_texts(statement: port.Statement, types: TypeRegistry) -> list[bytes | 
 
 
 def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:
-    """Return whether a string was not sent as JSON where it had to be: worth a second try, with the types known."""
+    """Return whether a string should have been sent as JSON: then a second try with known types is worthwhile."""
     return bool(statement.params) and not statement.is_untyped and is_json_refusal(failure.sqlstate, str(failure))
 
 

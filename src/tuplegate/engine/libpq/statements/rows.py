@@ -1,4 +1,4 @@
-"""The rows of one result, gathered within bounds as JSON; and what the service must know of types to do it."""
+"""The rows of one result, collected within bounds as JSON, and the types that this needs."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -30,19 +30,21 @@ UNREADABLE: Final = port.Notice(
 
 
 class Budget:
-    """Bytes that the rows of one answer may still take, and those that were encoded since the loop was given back."""
+    """The bytes that the rows of one answer may still take, and those that were encoded since the last return to the
+    loop."""
 
     def __init__(self, left: int) -> None:
         self.left = left
         self.taken = 0
 
 
-# size: it carries what is known of one result from each of its chunks to the next.
+# size: it carries the state of one result from each of its chunks to the next.
 class RowCollector:
-    """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached.
+    """Takes the chunks of one result and keeps their JSON, up to the bounds. Rows beyond the bounds are read and
+    dropped.
 
-    What is large is encoded in pieces, one in each turn of the loop. The connection is not read meanwhile, so the
-    segment ends when all is encoded.
+    A large chunk is encoded in pieces, one in each turn of the loop. The connection is not read meanwhile, so the
+    segment ends when everything is encoded.
     """
 
     truncated = False
@@ -76,7 +78,7 @@ class RowCollector:
         self._unread: list[PGresult] = []
 
     def expect(self, kept: KeptStatement) -> None:
-        """Take the rows of a statement that may have run before."""
+        """Prepare for the rows of a statement that may have run before."""
         self._kept = kept
         self._known = self._encoders.known
         self._expected = kept.find_encoder(self._known, self._shape)
@@ -107,21 +109,21 @@ class RowCollector:
             self._leave_out()
 
     def _find_encoder(self, result: PGresult) -> RowEncoder | None:
-        """Return the encoder of an earlier run, unless it describes tables that somebody has changed since: what is
-        prepared reads those all the same. None while a type is not known."""
+        """Return the encoder of an earlier run, unless a described table was changed since: a prepared statement still
+        reads it. None while a type is unknown."""
         known = self._expected
         if known is not None and known.describes(result):
             return known
         return self._encoders.find(result, self._shape)
 
     def _leave_out(self) -> None:
-        """Leave the rows out: a function has changed client_encoding, so they cannot be read. What the statement did
-        stands."""
+        """Drop the rows: a function has changed client_encoding, so they cannot be read. The statement's effects
+        stay."""
         self.truncated = True
         self.unreadable = True
 
     def _encode_on(self) -> None:
-        """Encode one more piece, unless nobody waits for it any longer."""
+        """Encode one more piece, unless the connection was given up."""
         assert self._encoding is not None, "it is called until there is no more"
         try:
             if not self._member.given_up:
@@ -136,8 +138,8 @@ class RowCollector:
         self._member.resume()
 
     def _keep_unread(self, chunk: PGresult) -> None:
-        """Keep rows with a type of the tenant's own that was never seen: the server can be asked only when the
-        statement is done."""
+        """Store rows with an unknown type of the tenant's own: the server can be asked only when the statement is
+        done."""
         size = size_of(chunk)
         self._unread_bytes += size
         if self._unread_bytes > self._budget.left and self._unread:
@@ -169,7 +171,7 @@ class RowCollector:
         return (encoder.encode_array(chunk, low, first) if low > first else b""), low - first
 
     def _encode_in_pieces(self, encoder: RowEncoder, chunk: PGresult) -> Iterator[None]:
-        """Encode as `_encode` does, with a stop after each piece of work. What is beyond the bounds is not encoded."""
+        """Encode as `_encode` does, with a stop after each piece of work. Rows beyond the bounds are not encoded."""
         if self._rows_left is not None and chunk.ntuples > self._rows_left:
             self.truncated = True
         try:
@@ -203,7 +205,8 @@ class RowCollector:
             self._parts.append(part)
 
     async def learn(self, member: Member, last: PGresult) -> port.Result:
-        """Ask for the types that were not known while the rows came, encode what is left, and return the result."""
+        """Ask for the types that were unknown while the rows arrived, encode the remaining rows, and return the
+        result."""
         while self._encoding is not None:
             await yield_to_loop()
         described = self._unread[0] if self._unread else last
@@ -217,7 +220,7 @@ class RowCollector:
         return result
 
     def finish(self, last: PGresult) -> port.Result | None:
-        """Return the result, once the engine is done; None where `learn` must be called first. `last` closes the
+        """Return the result, once the engine is done; None if `learn` must be called first. `last` closes the
         result."""
         if not last.nfields and last.status != _TUPLES:
             bare = port.Result(b"[]", b"[]", b"[]", count_affected_rows(last))
@@ -234,7 +237,7 @@ class RowCollector:
             self._kept.keep(encoder, self._known)
         rows = _join_rows(self._parts)
         self._parts = []
-        # The command tag is in the last chunk, or behind it where that one was full.
+        # The command tag is in the last chunk, or behind that chunk if it was full.
         tag = last.command_status
         counted = count_affected_rows(last) if tag else self._counted
         result = port.Result(encoder.columns, encoder.types, rows, counted, self._count, self.truncated)
@@ -245,7 +248,7 @@ class RowCollector:
 
 
 def _join_rows(parts: list[bytes | memoryview]) -> bytes:
-    """Return one JSON array. It is copied once: rows may be tens of megabytes."""
+    """Return one JSON array, joined in one copy: rows may be tens of megabytes."""
     if len(parts) < 2:
         return b"[%b]" % b"".join(parts)
     parts[0] = b"[" + parts[0]
@@ -264,7 +267,8 @@ async def find_encoder(encoders: EncoderCache, member: Member, described: PGresu
 
 
 async def learn_types(encoders: EncoderCache, member: Member, oids: Sequence[int]) -> None:
-    """Ask the server for those of the types that are not known, and for what they are made of, in one question."""
+    """Ask the server, in one question, for those of the types that are unknown, and for the types that they consist
+    of."""
     types = encoders.types
     missing = types.find_missing(oids)
     if not missing:
@@ -296,7 +300,7 @@ def join_results(results: Sequence[port.Result]) -> port.Result:
 
 
 def count_affected_rows(result: PGresult) -> int:
-    """Return the count of the command tag, where the contract counts it."""
+    """Return the count of the command tag, if the contract calls it affected rows."""
     tag = result.command_status or b""
     counts = result.status == _COMMAND if tag[:6] == b"SELECT" else tag.startswith(_COUNTED)
     return result.command_tuples or 0 if counts else 0

@@ -1,4 +1,4 @@
-"""Rewrites values as JSON wants them, where the server's text is not yet that: a column at a time, or in pieces."""
+"""Rewrites values into the form that JSON needs, if the server's text differs: a column at a time, or in pieces."""
 
 import codecs
 import re
@@ -54,7 +54,7 @@ def _write_timestamptz(text: str) -> str:
     return _write_timestamp(text) if shown is None or shown["zone"] == "+00" else _move_to_utc(shown)
 
 
-# What the server writes when a statement has changed the time zone; in the distant past offsets had seconds.
+# The form of the server's text after a statement has changed the time zone. In the distant past, offsets had seconds.
 _SHOWN_ZONE: Final = re.compile(
     r"(?P<year>\d+)-(?P<month>\d\d)-(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?P<fraction>\.\d+)?"
     r"(?P<zone>[+-]\d\d(?::\d\d){0,2})(?P<bc> BC)?"
@@ -62,12 +62,12 @@ _SHOWN_ZONE: Final = re.compile(
 
 
 _ERA_YEARS: Final = 400
-"""After so many years the calendar is the same again."""
+"""The calendar repeats after this many years."""
 
 
 def _move_to_utc(shown: re.Match[str]) -> str:
-    """Return the same moment in UTC. The years of the engine go beyond those of datetime, so it is reckoned in an era
-    that datetime has."""
+    """Return the same moment in UTC. The engine's years exceed those of datetime, so compute in an era that datetime
+    has."""
     hours, *rest = (int(part) for part in shown["zone"][1:].split(":"))
     offset = hours * 3600 + sum(part * unit for part, unit in zip(rest, (60, 1), strict=False))
     era, year = divmod(1 - int(shown["year"]) if shown["bc"] else int(shown["year"]), _ERA_YEARS)
@@ -86,7 +86,7 @@ def _write_bytea(text: str) -> str:
 
 
 def _unescape_bytea(text: str) -> bytes:
-    """Read the escape format, which a statement can switch to; it never begins with a backslash and an x."""
+    """Decode the escape format, which a statement can switch to; it never begins with a backslash and an x."""
     data = bytearray()
     i = 0
     while i < len(text):
@@ -155,8 +155,8 @@ def _put_t_and_z(column: Column, block: str) -> Column:
 
 
 def _rewrite_in_bulk(fast: Callable[[Column, str], Column], slow: Callable[[str], object], odd: str) -> Rewrite:
-    """Rewrite a column with `fast`, which takes all of it at once, where it has no NULL and none of the letters of
-    `odd`."""
+    """Rewrite a whole column with `fast`; if it has a NULL or one of the letters in `odd`, rewrite each value with
+    `slow`."""
     one_by_one = _change_each(slow)
 
     def rewrite(column: Column) -> Column:

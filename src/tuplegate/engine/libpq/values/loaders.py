@@ -1,4 +1,5 @@
-"""Chooses the driver's loaders for the types of a result: integers, truths and arrays of them; all else stays text."""
+"""Chooses the driver's loaders for the types of a result: integers, booleans and arrays of them; all else stays
+text."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -61,8 +62,7 @@ def make_text_adaptation() -> Adaptation:
 def _register(
     adapters: AdaptersMap, oid: int, types: TypeRegistry, strings: frozenset[int], arrays: int = ARRAYS_MAX
 ) -> int:
-    """Register a loader and return the number of its kind. `arrays` is how many array types may still lie in each
-    other."""
+    """Register a loader and return the number of its kind. `arrays` bounds how deep array types may still nest."""
     info = types.strip_domains(oid)
     if info.element and arrays:
         element = _register(adapters, info.element, types, strings, arrays - 1)
@@ -80,12 +80,12 @@ def _register(
 
 _array_loaders: dict[tuple[int, str], tuple[int, type[Loader]]] = {}
 _FIRST_KIND: Final = 2**32 - 1000
-"""Kinds of arrays have numbers that no type has."""
+"""Numbers for kinds of arrays, which no type has."""
 
 
 def _make_array_loader(element: int, delimiter: str) -> tuple[int, type[Loader]]:
-    """Return the loader of arrays, by the kind of their elements. A class derived from the driver's in C is never
-    freed."""
+    """Return the loader of arrays with this kind of elements. Loaders are cached: a class derived from the driver's C
+    class is never freed."""
     known = _array_loaders.get((element, delimiter))
     if known is None:
         attributes = {"base_oid": element, "delimiter": delimiter.encode()}

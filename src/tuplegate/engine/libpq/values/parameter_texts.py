@@ -18,20 +18,20 @@ from tuplegate.engine.port import ParameterMismatch
 from tuplegate.protocol.pieces import LARGE, split_array
 
 PARAMS_AT_ONCE: Final = 1000
-"""Parameters that are written without giving the event loop back."""
+"""The number of parameters that are written without a return to the event loop."""
 
 
 def needs_types(params: Sequence[msgspec.Raw]) -> bool:
     """Return whether a parameter is written differently for different placeholders.
 
-    Arrays and objects are; a string is, where it could be taken for JSON text by a json placeholder. All other strings
-    are sent as they are, and a json placeholder refuses them: see `is_json_refusal`.
+    Arrays and objects are. So is a string that a json placeholder could take for JSON text. All other strings are sent
+    as they are, and a json placeholder refuses them: see `is_json_refusal`.
     """
     return any(_is_ambiguous(bytes(raw)) for raw in params)
 
 
 def _is_ambiguous(raw: bytes) -> bool:
-    """Return whether the type decides the text. A wrong yes costs a question, a wrong no would store something else."""
+    """Return whether the type decides the text. A wrong yes costs a question; a wrong no would store another value."""
     if raw[:1] != b'"':
         return raw[:1] in (b"[", b"{")
     if len(raw) > LARGE:
@@ -48,7 +48,7 @@ def _read_string(raw: bytes) -> str:
 
 
 def to_texts(params: Sequence[msgspec.Raw], oids: Sequence[int] | None, types: TypeRegistry) -> list[bytes | None]:
-    """Return the parameters as the server reads them; `oids` are the placeholders' types, None where it does not
+    """Return the parameters as the server reads them; `oids` are the placeholders' types, None if they do not
     matter."""
     texts: list[bytes | None] = []
     for number, raw in enumerate(params, start=1):
@@ -59,14 +59,14 @@ def to_texts(params: Sequence[msgspec.Raw], oids: Sequence[int] | None, types: T
 
 
 def to_untyped_texts(params: Sequence[msgspec.Raw], types: TypeRegistry) -> list[bytes | None] | None:
-    """Return the parameters as text, whatever their placeholders are; None where that must be done in pieces."""
+    """Return the parameters as text for any placeholders; None if they must be written in pieces."""
     if len(params) > PARAMS_AT_ONCE or any(len(bytes(raw)) > LARGE for raw in params):
         return None
     return to_texts(params, [TEXT_ARRAY] * len(params), types)
 
 
 def add_untyped_texts(texts: list[bytes | None], params: Sequence[msgspec.Raw], types: TypeRegistry) -> Iterator[None]:
-    """Do the same with a stop after each piece of work."""
+    """Write as `to_untyped_texts` does, with a stop after each piece of work."""
     # For an array of texts, an array is written as one, and everything else as for a text.
     return add_texts(texts, params, [TEXT_ARRAY] * len(params), types)
 
@@ -99,12 +99,11 @@ def add_texts(
 
 
 _PARAM_BYTES: Final = 32
-"""What a parameter counts for, however short it is."""
+"""The size that a parameter counts for at least."""
 
 
 def _to_text(raw: bytes, info: TypeInfo | None, types: TypeRegistry, arrays: int = ARRAYS_MAX) -> bytes | None:
-    """Write one parameter. `arrays` is how many array types may still lie in each other; the engine refuses what is
-    deeper."""
+    """Write one parameter. `arrays` bounds how deep array types may still nest; the engine refuses deeper ones."""
     if raw == b"null":
         return None
     if info is not None and info.oid in JSON_OIDS:
@@ -120,7 +119,7 @@ def _write_array(raw: bytes, array: TypeInfo, types: TypeRegistry, depth: int, a
     return b"{" + array.delimiter.encode().join(texts) + b"}"
 
 
-# Numbers and truths are written as they are: no string, object or null is among them.
+# Numbers and booleans are written as they are if no string, object or null is among them.
 _NOT_BARE: Final = re.compile(rb'["{n]')
 _BARE: Final = re.compile(rb"[^{},]+")
 _BRACES: Final = bytes.maketrans(b"[]", b"{}")

@@ -1,4 +1,4 @@
-"""Names and texts as they are written in SQL."""
+"""Writes names and texts as SQL."""
 
 
 def quote(name: str) -> str:

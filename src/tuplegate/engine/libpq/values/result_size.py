@@ -1,4 +1,4 @@
-"""How large a result is, without a look at its values."""
+"""The size of a result, measured without a look at its values."""
 
 import ctypes
 import sys
@@ -36,4 +36,4 @@ def _make() -> Callable[[PGresult], int]:
 
 
 size_of = _make()
-"""Bytes that a result takes in memory: its values, and 16 for each of them."""
+"""The bytes that a result takes in memory: its values, and 16 for each of them."""

@@ -1,8 +1,7 @@
 """Encodes rows of a result as JSON.
 
-The server's text is what is sent, unchanged wherever JSON allows it. Rows are loaded by the driver's C code; columns
-that need more than that are rewritten a column at a time, and only then does msgspec see them. No Python code runs per
-value on the common path.
+The server's text is sent unchanged wherever JSON allows it. The driver's C code loads rows; columns that need more are
+rewritten a column at a time, and then msgspec encodes them. No Python code runs per value on the common path.
 """
 
 import gc
@@ -53,18 +52,19 @@ _TEXT: Final = pq.Format.TEXT
 
 _SHAPES_MAX: Final = 250
 _COLUMNS_MAX: Final = 20_000
-"""Of all shapes of a database that are remembered: each takes 5 KB, and half of one for each column."""
+"""The bounds on all remembered shapes of a database: each takes 5 KB, and half a KB for each column."""
 _LARGE: Final = 4096
-"""Bytes that are not worth to be copied once more."""
+"""A result below this size may be copied once more."""
 _AT_ONCE: Final = 1 << 18
-"""Bytes of rows without arrays that are encoded at once: some ten milliseconds without compiled code."""
+"""The bytes of rows without arrays that are encoded at once: some ten milliseconds without compiled code."""
 
 FieldNumbers = tuple[int, int, int, int]
-"""What the server says of a column: its table, its number there, the size of its type, and the type's modifier."""
+"""The server's numbers for a column: its table, its number there, the size of its type, and the type's modifier."""
 
 _BIG_NUMBERS: Final = frozenset({INT8, NUMERIC})
 _NO_JSON: Final = _BIG_NUMBERS | {OID, TIMESTAMP, TIMESTAMPTZ, BYTEA}
-"""Types that stay the server's text in the style `mixed`, of those that the service writes otherwise."""
+"""In the style `mixed`, types whose values stay the server's text, although the service writes them otherwise by
+default."""
 
 
 def _describe_columns(names: Sequence[str], oids: Sequence[int], fields: Sequence[FieldNumbers]) -> bytes:
@@ -85,7 +85,7 @@ def _describe_columns(names: Sequence[str], oids: Sequence[int], fields: Sequenc
 
 
 class RowEncoder:
-    """Encodes the rows of results that have the same columns. Made once per shape, and kept."""
+    """Encodes the rows of results that have the same columns. Made once per shape, and cached."""
 
     def __init__(
         self,
@@ -124,10 +124,10 @@ class RowEncoder:
         self._strings = strings
         self._layers = [_find_layers(oid, types) for oid in oids]
         self.at_once = LARGE if any(info.element for info in under) else _AT_ONCE
-        """Results of more bytes than this are for `in_pieces`."""
+        """The bytes from which on a result is encoded in pieces."""
 
     def describes(self, result: PGresult) -> bool:
-        """Return whether what it says of tables holds for the result, which has the same names and types."""
+        """Return whether the column descriptions fit the result, which has the same names and types."""
         for index, (table, column, _, _) in enumerate(self._fields):
             if result.ftable(index) != table or result.ftablecol(index) != column:
                 return False
@@ -161,9 +161,9 @@ class RowEncoder:
         return _encode_lines(self._load_records(result, first, count))
 
     def encode_in_pieces(self, result: PGresult, rows_max: int | None, *, lines: bool) -> "Iterator[RowPiece]":
-        """Return what `encode_array` or `encode_lines` would, after pieces of a few milliseconds' work each.
+        """Yield the same as `encode_array` or `encode_lines`, in pieces of a few milliseconds' work each.
 
-        A piece is some bytes and the number of rows that end with it. Between rows of different pieces the comma is
+        A piece is some bytes and the number of rows that end with it. The comma between rows of different pieces is
         left out.
         """
         count = result.ntuples if rows_max is None else min(result.ntuples, rows_max)
@@ -216,7 +216,7 @@ class RowEncoder:
         return _encode(value)
 
     def _encode_in_pieces(self, layers: "Layers", text: bytes) -> Iterator[bytes]:
-        """Return the JSON of one large value."""
+        """Yield the JSON of one large value."""
         oid = layers[0][1].oid
         if len(layers) > 1:
             yield from self._encode_array_in_pieces(layers, text)
@@ -266,7 +266,7 @@ class RowEncoder:
 
 RowPiece = tuple[bytes | memoryview, int]
 Layers = list[tuple[int, TypeInfo]]
-"""A type and what it is under its domains; of an array those of its elements behind it."""
+"""A type with the type under its domains; for an array, followed by those of its elements."""
 
 
 def _find_layers(oid: int, types: TypeRegistry) -> Layers:
@@ -315,14 +315,14 @@ class EncoderCache:
         self.types = types
         self.forgotten_at = 0.0
         self.known: object = object()
-        """Another one whenever what is known of types may be another."""
+        """Replaced by a new object whenever cached facts about types may have changed."""
         self._encoders: dict[Any, RowEncoder] = {}
         self._columns = 0
         self._dropped = 0
-        """Columns of encoders that were dropped since the garbage was collected last."""
+        """The columns of encoders that were dropped since the last garbage collection."""
 
     def find(self, result: PGresult, shape: Shape) -> RowEncoder | None:
-        """Return the encoder for this result; None while one of its types is not known yet."""
+        """Return the encoder for this result; None while one of its types is unknown."""
         count = range(result.nfields)
         names = tuple(map(result.fname, count))
         oids = tuple(map(result.ftype, count))
@@ -343,7 +343,7 @@ class EncoderCache:
         return encoder
 
     def forget(self) -> None:
-        """Drop what a change of the tenant's own types could have made wrong."""
+        """Drop facts and encoders that a change of the tenant's own types could have made wrong."""
         self.types.forget()
         self.known = object()
         self._keep(
@@ -351,8 +351,8 @@ class EncoderCache:
         )
 
     def _keep(self, encoders: dict[Any, RowEncoder]) -> None:
-        """Drop all but these. An encoder has a class of its own, which only the garbage collector can free; a worker
-        lets that run so rarely that hundreds of megabytes could gather before."""
+        """Drop all encoders but these. An encoder has a class of its own, which only the garbage collector can free; a
+        worker runs it so rarely that hundreds of megabytes could gather before."""
         columns = sum(len(key[1]) for key in encoders)
         self._dropped += self._columns - columns
         self._encoders, self._columns = encoders, columns

@@ -1,4 +1,5 @@
-"""Finds what writes rows without the driver's loaders and msgspec: it is there where the hot path is compiled."""
+"""Finds the compiled writer of rows, which needs neither the driver's loaders nor msgspec; it exists if it was
+built."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -21,7 +22,7 @@ from tuplegate.engine.port import Shape
 
 class Writer(Protocol):
     def write(self, result: PGresult, end: int, between: bytes, last: bytes = b"", first: int = 0) -> bytes:
-        """Return the rows from `first` up to `end` as JSON. Raises UnicodeDecodeError where a text is not UTF-8."""
+        """Return the rows from `first` up to `end` as JSON. Raises UnicodeDecodeError if a text is not UTF-8."""
 
 
 def make_writer(
@@ -31,10 +32,10 @@ def make_writer(
     strings: frozenset[int],
     odd: Callable[[int, str], bytes],
 ) -> Writer | None:
-    """None where it is not there, or where a column is an array.
+    """Return the compiled writer; None if it was not built, or a column is an array.
 
-    Numbers of the types in `strings` are written as strings. `odd` gives the JSON of a value that is not like others of
-    its type, by its column and its text.
+    Numbers of the types in `strings` are written as strings. `odd` returns the JSON of a value that differs from others
+    of its type, by its column and its text.
     """
     try:
         from tuplegate.engine.libpq.values.row_bytes import Kind, RowWriter
@@ -50,8 +51,7 @@ def make_writer(
 
 
 def lay_out(names: Sequence[str], shape: Shape) -> tuple[list[tuple[int, bytes]], bytes]:
-    """Return the columns of a row by their indexes, with what stands before their values; and what stands behind the
-    last."""
+    """Return each column's index with the text before its value, and the text after the last value."""
     if shape.row_mode == "arrays":
         keys, indexes, start, end = [b""] * len(names), list(range(len(names))), b"[", b"]"
     else:

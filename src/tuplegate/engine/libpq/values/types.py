@@ -1,15 +1,15 @@
-"""Knows the types of a database: name, kind, element, delimiter.
+"""The types of a database: name, kind, element, delimiter.
 
-Built-in types are read from the server once and are the same in every database of it; types made by a tenant are
-looked up when a result or a placeholder first shows them, on a connection of that tenant, and are forgotten when a
-statement may have changed them.
+Built-in types are read from the server once and are the same in all its databases. A tenant's own types are looked up
+when a result or a placeholder first shows them, on a connection of that tenant, and are forgotten when a statement may
+have changed them.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 FIRST_USER_OID = 16384
-"""PostgreSQL gives no smaller OID to anything made after initdb."""
+"""The smallest OID that PostgreSQL gives to anything made after initdb."""
 
 BOOL, BYTEA, INT8, INT2, INT4, TEXT, OID, JSON, TEXT_ARRAY = 16, 17, 20, 21, 23, 25, 26, 114, 1009
 FLOAT4, FLOAT8, TIMESTAMP, TIMESTAMPTZ, NUMERIC, JSONB = 700, 701, 1114, 1184, 1700, 3802
@@ -17,7 +17,7 @@ INTEGERS = (INT2, INT4, INT8, OID)
 FRACTIONS = (FLOAT4, FLOAT8, NUMERIC)
 JSON_OIDS = frozenset({JSON, JSONB})
 
-# An array type is one that some type names as its own array; `typelem` alone is also set for vectors and points.
+# An array type is one that another type names as its array; `typelem` alone is also set for vectors and points.
 _TYPES = """
 SELECT t.oid, n.nspname, t.typname, coalesce(e.oid, 0), coalesce(e.typname, ''), coalesce(en.nspname, ''),
        t.typdelim, t.typbasetype
@@ -43,21 +43,22 @@ WITH RECURSIVE used(oid) AS (
 {_TYPES} WHERE t.oid = ANY (ARRAY(SELECT nearest.oid FROM nearest));
 END
 """
-"""The types that are asked for and those that they are made of, at most so many: those nearest to them."""
+"""Returns the requested types and those that they consist of, at most `count_max`: the nearest ones."""
 SOME_TYPES_SQL = "SELECT * FROM tuplegate.types($1, $2)"
 
 USED_MAX = 2000
-"""Types that others are made of and that are looked up with them. A domain can be built on a domain, and so on."""
+"""The bound on types that are looked up because others consist of them. A domain can be built on a domain, and so
+on."""
 ARRAYS_MAX = 4
-"""Array types that can lie in each other, as arrays of domains over arrays do. What is deeper is text. The text of each
-lies quoted in that of the next, so every level can double it."""
+"""How deep array types may nest, as arrays of domains over arrays do. A value nested deeper stays text. Each level's
+text is quoted in that of the level above, so every level can double it."""
 DIMENSIONS_MAX = 7
-"""One more than the engine's arrays can have: what is deeper is left to it to refuse."""
+"""One more than the engine's arrays can have: the engine refuses deeper ones itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """A type. `element` is the OID of an array's element type, `base` of the type under a domain; 0 where there is
+    """A type. `element` is the OID of an array's element type, `base` of the type under a domain; 0 if there is
     none."""
 
     oid: int
@@ -88,7 +89,7 @@ class TypeRegistry:
     """The types of one database: the built-in ones, and those of its own that were seen."""
 
     def __init__(self, built_in: dict[int, TypeInfo], question: str = SOME_TYPES_SQL) -> None:
-        """`question` asks for types by their numbers, and for what they are made of, at most so many."""
+        """`question` asks for types by their numbers, and for the types that they consist of, up to a bound."""
         self._built_in = built_in
         self.question = question.encode()
         self._own: dict[int, TypeInfo] = {}

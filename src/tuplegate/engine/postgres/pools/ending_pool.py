@@ -1,7 +1,7 @@
-"""Ends what runs on a connection: cancels it, ends its server process, and knows when both are over.
+"""Ends statements on connections: cancels them, ends their server processes, and knows when both are over.
 
-A commit is never cancelled. What is known of a database's code is in doubt until a statement that was given up is sure
-to have ended.
+A commit is never cancelled. The cached facts about a database's code are in doubt until a statement that was given up
+has certainly ended.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _GONE_PAUSE_MAX_S: Final = 1.0
 
 
 class HeldCounts:
-    """How many connections open transactions keep: `total` of all pools, and those of each database."""
+    """The number of connections that open transactions keep: `total` of all pools, and by database."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -45,10 +45,10 @@ class HeldCounts:
 
 @dataclass(frozen=True)
 class Server:
-    """The part that all pools of one server share.
+    """The parts that all pools of one server share.
 
-    `is_certain` tells whether all that was committed on a server is on disk, `is_confirmed` whether a standby has it,
-    and `waits_for_standby` whether the commit of a server process waits for one.
+    `is_certain` tells whether everything committed on a server is on disk, `is_confirmed` whether a standby has it, and
+    `waits_for_standby` whether the commit of a server process waits for one.
     """
 
     primary: Primary
@@ -67,11 +67,11 @@ class Server:
 
 
 class _Committing(Exception):
-    """The statement is through, and its commit waits for a standby: it is too late to cancel it."""
+    """The statement has ended, and its commit waits for a standby: it is too late to cancel it."""
 
 
 class EndingPool(ConnectionPool):
-    """A pool that can end what runs on its connections."""
+    """A pool that can end statements on its connections."""
 
     def __init__(self, server: Server, database: str, owner: str, state: DatabaseState) -> None:
         super().__init__(database, server.size_max, server.queue_max, server.places.of(owner), server.stocks)
@@ -89,7 +89,8 @@ class EndingPool(ConnectionPool):
 
     @property
     def _most(self) -> int:
-        """Twice as many while commits wait for a standby and hold their connections, so that reads go on."""
+        """Return the bound on connections. It doubles while commits wait for a standby and hold theirs, so that reads
+        continue."""
         size = self._size_max + self.held
         return 2 * size if self.primary.replication.stands_still else size
 
@@ -105,16 +106,17 @@ class EndingPool(ConnectionPool):
         self._give_up(member, None)
 
     def abandon(self, member: Member) -> None:
-        """Take a connection whose statement is still running: cancel that in the engine, then close the connection.
+        """Take a connection whose statement is still running: cancel the statement in the engine, then close the
+        connection.
 
-        While the server waits for a reader it acts on no cancel, and reading on could let the statement commit: closing
-        is what ends it then.
+        While the server waits for a slow reader it acts on no cancel, and reading on could let the statement commit:
+        then closing the connection ends it.
         """
         ending = self._end(member, "its reader is gone") if member.is_paused else self._cancel_and_close(member)
         self._give_up(member, ending)
 
     def _give_up(self, member: Member, ending: Coroutine[Any, Any, None] | None) -> None:
-        """Trust nothing that is known of the database's code until the statement on the connection is sure to have
+        """Distrust all cached facts about the database's code until the statement on the connection has certainly
         ended: it may commit after its connection was given up, and make code."""
         if member.given_up:
             if ending is not None:
@@ -135,14 +137,14 @@ class EndingPool(ConnectionPool):
     async def _until_gone(self, member: Member) -> None:
         pause = _GONE_PAUSE_S
         while True:
-            # As a rule the process ends by itself; one that is told to writes to the engine's log.
+            # Usually the process ends by itself; telling it to end writes to the engine's log.
             await asyncio.sleep(pause)
             if await self._is_gone(member):
                 return
             pause = min(2 * pause, _GONE_PAUSE_MAX_S)
 
     async def _is_gone(self, member: Member) -> bool:
-        """Return whether the server process of a closed connection has ended; ask it to where it has not."""
+        """Return whether the server process of a closed connection has ended; if it has not, ask it to."""
         if self.primary.has_left(member.server):
             return True
         if any(other.backend == member.backend for other in self._members if not other.closed):
@@ -153,7 +155,7 @@ class EndingPool(ConnectionPool):
             return False
 
     def expire(self, member: Member) -> "asyncio.Task[None]":
-        """Cancel the statement. Its answer, an error as a rule, goes to whoever waits for it.
+        """Cancel the statement. Its answer, usually an error, goes to its caller.
 
         The task ends when no cancel is under way any more.
         """
@@ -172,13 +174,13 @@ class EndingPool(ConnectionPool):
     async def _end(self, member: Member, reason: str) -> None:
         """End the server process, and then close the connection.
 
-        To close the connection first is not enough: code can swallow every cancel, and tell its process not to look
-        whether its client is still there. While the process lives the connection keeps its place, here and in the room.
+        Closing the connection first is not enough: code can swallow every cancel, and tell its process not to check for
+        its client. While the process lives, the connection keeps its place in the pool and among all connections.
         """
         ending: Ending | None = None
         try:
             ending = await self._stubborn.end(self.database, member.backend)
-            # One that waits for a reader is ended by closing the connection.
+            # A process that waits for a reader ends when its connection is closed.
             if not member.is_paused:
                 await ending.settled.wait()
         finally:
@@ -196,11 +198,11 @@ class EndingPool(ConnectionPool):
             await member.wait_for_answers()
 
     def leave(self, member: Member) -> None:
-        """Take a connection whose commit goes on for too long. It is left to itself: a commit is never cancelled."""
+        """Take a connection whose commit takes too long, and let it finish: a commit is never cancelled."""
         self._spawn(self._see_committed(member))
 
     async def _see_committed(self, member: Member) -> None:
-        """Close the connection, which the commit does not notice. Until that has ended it keeps its place."""
+        """Close the connection; the commit does not notice. Keep its place until the commit has ended."""
         on_gone, member.on_lost = member.on_lost, None
         member.given_up = True
         self.state.begin_doubt()
@@ -213,15 +215,15 @@ class EndingPool(ConnectionPool):
                 on_gone()
 
     async def end_process(self, member: Member) -> None:
-        """End the server process of a connection that was given away, and look after it until it is gone."""
+        """End the server process of a connection that was given away, and watch it until it is gone."""
         await self._stubborn.end(self.database, member.backend)
 
     async def waits_for_standby(self, member: Member) -> bool:
         return await self._server.waits_for_standby(member.backend)
 
     def see_off(self, member: Member, *, is_running: bool, in_doubt: bool) -> None:
-        """Close a connection that was given away, and cancel what runs there. It keeps its place until its process is
-        gone, and so does the doubt about what it has done."""
+        """Close a connection that was given away, and cancel its statement. Its place stays taken until its process is
+        gone, and until then its effects are in doubt."""
         self._spawn(self._see_off(member, is_running, in_doubt))
 
     async def _see_off(self, member: Member, is_running: bool, in_doubt: bool) -> None:

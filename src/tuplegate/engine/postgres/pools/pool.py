@@ -1,14 +1,14 @@
-"""The connections of one target, each clean before it is handed out again.
+"""The connections of one target, each cleaned before it is handed out again.
 
-Cleaning a connection. A query that names nothing that could, on a database without code of the tenant's own, leaves
-nothing behind, and nothing is done; a change leaves what it knows of sequences, and `DISCARD SEQUENCES` removes that.
-After every other request `DISCARD ALL` removes settings, role, temporary tables, prepared statements, cursors, listens,
-advisory locks and sequence caches. Two things survive it: the random seed, and the names of custom settings (`app.user`
-reads as '' instead of NULL for ever after). Both can only be touched by a statement that names how, or by code that
-does (see `database_state`). After such a one the seed is set anew and the server is asked how much memory its settings
-take: if that is not what it was when the connection was new, the connection is closed. Whether a database has code is
-asked after every statement that is not plain, before any other connection to it is trusted, and at least once a second
-while it is used, for what other workers have made.
+Cleaning. A query of harmless names only, on a database without code of the tenant's own, leaves nothing behind, and
+nothing is done. A change leaves the state of sequences, and `DISCARD SEQUENCES` removes that. After every other request
+`DISCARD ALL` removes settings, role, temporary tables, prepared statements, cursors, listens, advisory locks and
+sequence caches. Two things survive it: the random seed, and the names of custom settings (`app.user` reads as ''
+instead of NULL for ever after). Only a statement that names a function or command for that can touch them, or code that
+does (see `database_state`). After such a statement the seed is set anew, and the server is asked how much memory its
+settings take: if that differs from a new connection's, the connection is closed. The service checks whether a database
+has code after every statement that is not plain, before any other connection to it is trusted, and at least once a
+second while it is used, because of other workers' changes.
 """
 
 import math
@@ -41,8 +41,8 @@ _SEQUENCES: Final = Leftovers.SEQUENCES
 _ANYTHING: Final = Leftovers.ANYTHING
 
 _ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
-# The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
-# start: else every connection would look changed after its first record.
+# The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is loaded at the
+# start: otherwise every connection would look changed after its first record.
 _LOAD_PLPGSQL: Final = Command(b"DO $$BEGIN END$$")
 _TRACES: Final = b"SELECT tuplegate.traces($1)"
 _RESTORE_EVERY_S: Final = 2.0
@@ -51,15 +51,15 @@ _TYPES_FRESH_S: Final = 1.0
 
 
 class SettingsRefused(Exception):
-    """The engine refuses a login for the settings that came with it; the message has its words."""
+    """The engine refuses a login because of the settings that came with it; the message has its words."""
 
 
 @dataclass(frozen=True)
 class Login:
-    """How a pool's connections log in, and what is done afterwards.
+    """The login of a pool's connections, and repairs for it.
 
     `forget_settings` undoes settings that the role was given, `restore_password` gives it the service's password again.
-    `position` asks for the engine's position; None where nobody wants to know it.
+    `position` asks for the engine's position; None if nobody needs it.
     """
 
     database: str
@@ -73,7 +73,7 @@ class Login:
 
 # size: half of it is what any bounded pool has.
 class Pool(EndingPool):
-    """The connections of one target."""
+    """The connections of one target of PostgreSQL."""
 
     def __init__(self, server: Server, login: Login, state: DatabaseState) -> None:
         super().__init__(server, login.database, login.owner, state)
@@ -95,16 +95,16 @@ class Pool(EndingPool):
         return self.primary.refuses
 
     def must_inspect(self, plain: bool, now: float) -> bool:
-        """Return whether the connection must be inspected after this statement, not only discarded."""
+        """Return whether the connection must be inspected after this statement, not only reset."""
         state = self.state
         state.refresh()
         return not plain or state.has_lasting_code or now - state.code_checked_at > self._server.code_check_s
 
     def give_back(self, member: Member, left: Leftovers) -> None:
-        """Take a connection whose statement is answered and for which DISCARD ALL is enough, or not even needed.
+        """Take back a connection whose statement is answered and that needs no inspection, but at most a reset.
 
-        One that is still inside a transaction is rolled back. One that turns out to be lost is no matter: what was
-        answered was answered.
+        An open transaction is rolled back. If the connection turns out to be lost, nothing more is done: its answers
+        stand.
         """
         if (member.collected or member.is_heavy) and not self._is_light(member):
             return
@@ -134,42 +134,42 @@ class Pool(EndingPool):
         sent.add_done_callback(lambda done: self._after_reset(member, done))
 
     def _is_light(self, member: Member) -> bool:
-        """Let go of what it holds; close it where it takes much memory all the same. Return whether it is open."""
+        """Free buffered results; close the connection if it still holds too much memory. Return whether it stays
+        open."""
         member.let_go()
         if member.is_swollen:
             member.close("it holds the room of a large message")
         return not member.closed
 
     async def freshen(self, member: Member) -> None:
-        """Send the reset that is due, where it cannot go along with a statement."""
+        """Send the pending reset, if it cannot go along with a statement."""
         reset = member.take_reset()
         if reset is not None:
             check(await member.run(reset))
 
     def freshen_ahead(self, member: Member) -> DirectFuture[list[PGresult]] | None:
-        """Put the reset that is due in front of whatever is sent next. It is answered before that; whoever reads the
-        answer checks this one, too."""
+        """Send the pending reset in front of the next segment. Its answer comes before that segment's; the caller must
+        check both."""
         reset = member.take_reset()
         return None if reset is None else member.send([reset])
 
     def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
-        """Take a connection that may still be inside a transaction, and clean and inspect it. `plain`: the text
-        itself has left nothing that DISCARD ALL does not remove."""
+        """Take back a connection that may still be inside a transaction, and clean and inspect it. `plain`: its text
+        has left nothing that DISCARD ALL does not remove."""
         self._spawn(self._inspect(member, plain))
 
     @property
     def demands_standby(self) -> bool:
-        """Return whether a standby must confirm what was written before it is acknowledged."""
+        """Return whether a standby must confirm a write before it is acknowledged."""
         return self.primary.demands_standby
 
     async def see_confirmed(self, member: Member, until: float) -> None:
-        """Raise OutcomeUnknown where no standby has what was committed on the connection by then."""
+        """Raise OutcomeUnknown unless a standby has the connection's commits by then."""
         if not await self._server.is_confirmed(member.server, until):
             raise OutcomeUnknown("it was applied, but no standby is known to have it, so that it could still be lost")
 
     async def flush_commits(self, member: Member, until: float) -> None:
-        """Return when all that was committed on the connection is so for good. Raises OutcomeUnknown where that is not
-        known by then."""
+        """Return when the connection's commits are durable. Raises OutcomeUnknown if that is not known by then."""
         if not await self._server.is_certain(member.server, until):
             raise OutcomeUnknown("it was applied, but the engine did not say in time that it is so for good")
 
@@ -202,9 +202,9 @@ class Pool(EndingPool):
             self._free_again(member)
 
     async def _ask_memory(self, member: Member, oldest: float = math.inf) -> bytes | None:
-        """Set the seed anew. Return the size of the server's settings, or None where it does not say.
+        """Set the seed anew. Return the size of the server's settings, or None if it does not tell.
 
-        Asks whether there is code, unless that was answered since `oldest`.
+        Also ask whether there is code, unless that was answered since `oldest`.
         """
         seed = str(random.uniform(-1, 1)).encode()  # noqa: S311 - it replaces the server's own, which is no secret either
         asked = self.state.ask()
@@ -222,7 +222,7 @@ class Pool(EndingPool):
         return results[0].get_value(0, 0)
 
     def _forget_types(self, now: float) -> None:
-        """Forget the types: what ran before the inspection may have changed them through code."""
+        """Forget the types: code that ran before the inspection may have changed them."""
         if now - self.encoders.forgotten_at > _TYPES_FRESH_S:
             self.encoders.forgotten_at = now
             self.encoders.forget()
@@ -236,7 +236,7 @@ class Pool(EndingPool):
             await member.run(_LOAD_PLPGSQL)
             member.settings_memory = await self._ask_memory(member)
             if self._role_has_settings:
-                # A statement has given its own role settings; a connection that starts with them is no clean one.
+                # A statement has given its own role settings; a connection that starts with them is not clean.
                 member.close("its role has settings")
                 await self._login.forget_settings()
                 member = await self._connect()
@@ -267,8 +267,8 @@ class Pool(EndingPool):
         return member
 
     async def _log_in_given(self, login: Login) -> Member:
-        """Log in with settings of a client's. Where the role gets in without them, and again not with them, they are
-        wrong: neither its password nor the primary is in doubt then."""
+        """Log in with a client's settings. If the role can log in without them, and then still not with them, the
+        settings are wrong: then neither its password nor the primary is in doubt."""
         try:
             return await self._log_in_once(login, doubts=False)
         except ConnectionLost:
@@ -280,7 +280,7 @@ class Pool(EndingPool):
             raise SettingsRefused(str(refused)) from refused
 
     async def _log_in(self, login: Login) -> Member:
-        """Log in. A statement can give its own role another password; then the role gets back the service's."""
+        """Log in. A statement can give its own role another password; then restore the service's."""
         try:
             return await self._log_in_once(login)
         except LoginRefused:

@@ -63,10 +63,11 @@ _WAITS_FOR_STANDBY: Final = (
 )
 
 _AT_ONCE: Final = "XX000"
-"""What the engine says where somebody else has changed the same role in this very moment, as `role_settings` may."""
+"""The engine's error when another session changes the same role at the same moment, as `role_settings` may."""
 
 _CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
-"""How often a database is asked for code that others stored; alone, for what was stored at the engine itself."""
+"""How often to look for code that others have stored. With one worker, only code stored at the engine itself can be
+missed."""
 
 
 def _isolation(target: port.Target) -> str:
@@ -132,7 +133,7 @@ class Pools(TargetPools[Pool]):
 
     @property
     def held(self) -> HeldCounts:
-        """Return how many connections open transactions keep."""
+        """Return the number of connections that open transactions keep."""
         return self._server.held
 
     def to_write(self, database: str) -> Pool:
@@ -144,7 +145,7 @@ class Pools(TargetPools[Pool]):
             del self.states[database]
 
     def note_change(self, database: str) -> None:
-        """Note that something was committed there past the pools, which can have made code."""
+        """Note that something was committed in the database other than through the pools: it can have made code."""
         self._find_definitions(database).note_change()
 
     async def close(self) -> None:
@@ -173,8 +174,8 @@ class Pools(TargetPools[Pool]):
         await restore_password(self._connector, name_role(target.database, target.login), self._settings.secret)
 
     async def _forget_settings(self, target: port.Target) -> None:
-        """Forget a role's settings, in a session of its own: a statement of the tenant's may hold the lock that it
-        needs. Not as the role itself: its settings may keep it from logging in."""
+        """Undo a role's settings, in a session of its own: a tenant's statement may hold the lock that this needs. Not
+        as the role itself: its settings may keep it from logging in."""
         role = name_role(target.database, target.login)
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             for statement in forget_settings(target.database, role):

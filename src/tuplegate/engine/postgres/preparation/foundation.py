@@ -1,9 +1,9 @@
 """Prepares an engine as its owner: the installation's own roles, its metadata database, the template of databases.
 
-It is done when the service starts, by the supervisor; workers have no such login. Every step looks at what is there and
+The supervisor does this when the service starts; workers have no such login. Every step first looks at what exists and
 may be repeated, and two service processes on one engine take turns (`metadata.LOCK`). The owner is a superuser, or a
-role with CREATEDB and CREATEROLE: that one gives itself the rights of the roles that it makes, and goes without what it
-is refused (`walls.py`).
+role with CREATEDB and CREATEROLE. The latter gives itself the rights of the roles that it makes, and does without the
+rights that it is refused (`walls.py`).
 """
 
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ from tuplegate.engine.postgres.service.probes import Capabilities, probe
 from tuplegate.engine.postgres.tenancy import template
 
 _EXISTS = ("42P04", "23505")
-"""The second where somebody else is making it just now."""
+"""The second means that another process is making it just now."""
 
 _OWNER_OF_OTHERS = """
 SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = $1 AND NOT pg_has_role(current_user, datdba, 'USAGE')
@@ -60,7 +60,7 @@ END $$
 
 
 class NameTaken(EngineFailure):
-    """The server has a role or a database under a name that the installation needs."""
+    """The server already has a role or a database under a name that the installation needs."""
 
 
 async def find_capabilities(connector: AdminConnector) -> Capabilities:
@@ -70,7 +70,7 @@ async def find_capabilities(connector: AdminConnector) -> Capabilities:
 
 @asynccontextmanager
 async def _open_anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
-    """Open a session on a database that exists before anything of the service does. Raises EngineUnavailable."""
+    """Open a session on a database that exists before the service has made any. Raises EngineUnavailable."""
     failure: EngineUnavailable | None = None
     for database in (*DATABASES_OF_EVERY_SERVER, METADATA_DATABASE):
         async with AdminSession(connector, database) as session:
@@ -86,8 +86,8 @@ async def _open_anywhere(connector: AdminConnector) -> AsyncIterator[AdminSessio
 
 
 async def make_metadata_database(connector: AdminConnector, *, exclusive: bool = True) -> Walls:
-    """Make the metadata database and the installation's roles, and as much of the rest as can be made. May be repeated,
-    and raced.
+    """Make the metadata database and the installation's roles, with as many rights as the owner can give. May be
+    repeated, and run concurrently.
 
     `exclusive` says that the server is the installation's own: then the doors that a new server leaves open are closed.
     """
@@ -155,13 +155,13 @@ async def _make_owners(session: AdminSession, owners: Owners, *, exclusive: bool
 
 
 async def _take_rights(session: AdminSession, owners: Owners) -> None:
-    """Give whoever prepares the engine the rights of the roles that it has made: a superuser has them anyway."""
+    """Give the preparing role the rights of the roles that it has made: a superuser has them anyway."""
     names = ", ".join(quote(role) for role in (owners.service, owners.records, owners.warden, owners.dump))
     await session.fetch(f"GRANT {names} TO CURRENT_USER{await write_membership(session, may_switch=True)}")
 
 
 async def _equip_owners(session: AdminSession, owners: Owners, *, full: bool) -> None:
-    """Give the installation's roles the server's rights that they need; where not `full`, as many as there are to
+    """Give the installation's roles the server's rights that they need; if not `full`, as many as the owner can
     give."""
     service, warden = quote(owners.service), quote(owners.warden)
     await session.fetch(_GRANT_AUTOVACUUM.replace("{service}", service))
@@ -181,17 +181,17 @@ async def _equip_owners(session: AdminSession, owners: Owners, *, full: bool) ->
 
 
 async def hand_over(session: AdminSession, owners: Owners, secret: bytes) -> None:
-    """Give the service's role what is in the metadata database, and its password. The schema first: who gets what is in
-    it must be able to have made it there."""
+    """Give the service's role the objects in the metadata database, and its password. The schema comes first: a new
+    owner of a table must have the right to create in its schema."""
     await session.fetch(f"ALTER SCHEMA engine OWNER TO {quote(owners.service)}")
     await session.fetch(_HAND_OVER.replace("{service}", quote_text(quote(owners.service))))
     await set_password(session, owners.service, secret)
 
 
 async def make_template(connector: AdminConnector, walls: Walls, sorting: str = "") -> None:
-    """Make the template, again where another version has made it. It lets nobody in otherwise.
+    """Make the template, anew if another version has made it. Nobody else can connect to it.
 
-    `sorting` is how its databases sort texts, where it is not as the server does by itself.
+    `sorting` is the collation of its databases, if it differs from the server's default.
     """
     owners = connector.owners
     name, made_of = quote(owners.template), template.write_furnishing(owners, walls)
@@ -213,7 +213,7 @@ async def make_template(connector: AdminConnector, walls: Walls, sorting: str = 
 
 
 async def furnish(connector: AdminConnector, database: str, walls: Walls) -> None:
-    """Make what is the service's own in a database, also where an older version has made it."""
+    """Make the service's own objects in a database; bring those of an older version up to date."""
     async with AdminSession(connector, database) as session:
         await session.run_atomically(
             [(statement, ()) for statement in template.write_furnishing(connector.owners, walls)]

@@ -1,4 +1,5 @@
-"""Prepares a PostgreSQL server for the service: its roles, metadata database, template, and what is open to tenants."""
+"""Prepares a PostgreSQL server for the service: makes its roles, metadata database and template, and finds
+weaknesses."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +25,7 @@ _NO_RIGHT = "42501"
 
 @dataclass(frozen=True, slots=True)
 class PostgresLogin:
-    """The login of workers, and how the databases of the server are furnished."""
+    """The login of workers, and the walls in the databases of the server."""
 
     conninfo: str
     walls: Walls
@@ -40,10 +41,10 @@ class PostgresLogin:
 
 
 class PostgresOwner:
-    """A server as its owner sees it: a superuser, or a role that makes databases and roles.
+    """A server, reached as its owner: a superuser, or a role that makes databases and roles.
 
-    `is_bundled` says that nobody else uses the server. `temp_mb` is what a statement may write into temporary files,
-    where the server is not told that itself.
+    `is_bundled` says that nobody else uses the server. `temp_mb` bounds the temporary files of a statement, unless the
+    server has that bound in its own settings.
     """
 
     def __init__(self, conninfo: str, *, is_bundled: bool = False, temp_mb: int | None = None) -> None:
@@ -91,7 +92,7 @@ def _login(owner: AdminConnector, secret: bytes, walls: Walls) -> PostgresLogin:
 
 
 class PostgresPreparation:
-    """A server whose metadata database is there, in the hands of this process."""
+    """A server with its metadata database, while this process prepares it."""
 
     def __init__(self, session: AdminSession, owner: AdminConnector, walls: Walls, temp_mb: int | None) -> None:
         self.session = session
@@ -124,7 +125,8 @@ class PostgresPreparation:
     async def make_ready(
         self, secret: bytes, sorting: str | None = None, *, has_databases: bool = True
     ) -> "ReadyPostgres":
-        """`has_databases`: databases of tenants are made on this server."""
+        """Make everything that the service's own role needs. `has_databases`: databases of tenants are made on this
+        server."""
         await foundation.hand_over(self.session, self._owner.owners, secret)
         if has_databases:
             await self._make_template(sorting)
@@ -166,7 +168,7 @@ class ReadyPostgres:
         return self.databases.furnishing
 
     async def refurnish(self, database: str) -> None:
-        """Furnish a database anew. What was prepared in it would be in the way."""
+        """Furnish a database anew. Finish prepared transactions first, which would be in the way."""
         await self.databases.finish_prepared(database)
         await foundation.furnish(self.owner, database, self.login.walls)
         await self.databases.open(database)

@@ -1,9 +1,9 @@
-"""The tables of what tenants can reach on a server that they share: always, or as found where no superuser prepared it.
+"""The table of what tenants can reach on a server that they share: always, or as found if no superuser has prepared it.
 
-What all databases of a server share can be used up on every one. Nothing else is known by the version or the vendor of
-a server. Each other weakness has a question that is asked as a tenant,
-in a database of a tenant's own: so what an operator has closed in another way is not listed. Where a question cannot be
-asked, what it asks for counts as open.
+Resources that all databases of a server share can be used up on every server. Apart from these, nothing is assumed from
+the version or vendor of a server. Each other weakness has a question that runs as a tenant, in a tenant's own database:
+so one that an operator has closed in another way is not listed. If a question fails, except by a refusal, the weakness
+counts as open.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ _SUPERUSER: Final = "Only a superuser can close it: give the URL of one, where t
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """`question` is true where the weakness is there. One that would leave something fails at its end instead, with
-    what is none of `_REFUSALS`. `access` None is that of the service itself."""
+    """`question` returns true if the weakness is there. A question that would leave something behind fails at its end
+    instead, with an error that is none of `_REFUSALS`. `access` None is that of the service itself."""
 
     weakness: Weakness
     question: str
@@ -80,11 +80,11 @@ SHARED: Final = (
         "Watch the age of `datfrozenxid`, and set `autovacuum_max_workers` higher. " + _APART,
     ),
 )
-"""What a tenant can use up on any server that has databases of several, whoever has prepared it."""
+"""Resources that a tenant can use up on any server with databases of several tenants, whoever has prepared it."""
 
 _OWN: Final = "(SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
 
-# The session that prepares the engine, in the metadata database, is there to be seen: it holds an advisory lock.
+# The session that prepares the engine, in the metadata database, can be seen: it holds an advisory lock.
 _TRIALS: Final = (
     _Trial(
         Weakness(
@@ -200,7 +200,7 @@ _TRIALS: Final = (
             " replica. Without these settings nothing is different.",
             "GRANT pg_read_all_stats TO tuplegate_service, where you may.",
         ),
-        # The engine asks the same, and shows no more than that there is a standby.
+        # The engine makes the same check, and otherwise only shows that there is a standby.
         "SELECT NOT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')",
         None,
     ),
@@ -214,7 +214,7 @@ class ForeignWords(Exception):
 
 
 async def find_weaknesses(connector: AdminConnector, database: str, secret: bytes) -> tuple[Weakness, ...]:
-    """Return those of any server, and those that are found as the roles of a tenant's database. Raises ForeignWords."""
+    """Return the weaknesses of any server, and those that a tenant's roles find. Raises ForeignWords."""
     found = []
     async with (
         TenantSession(connector, secret, database, name_role(database, Access.WRITE)) as writer,
@@ -237,7 +237,7 @@ async def _is_open(session: AdminSession, question: str) -> bool:
 
 
 async def _check_words(session: AdminSession) -> None:
-    """Check the language of the server's messages: a few errors are told apart by their words."""
+    """Check the language of the server's messages: a few errors are recognized by their words."""
     try:
         await session.fetch("SELECT 1 / (length(current_user) - length(current_user))")
     except StatementFailed as failure:

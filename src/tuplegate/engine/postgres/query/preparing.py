@@ -39,7 +39,7 @@ _OF_TEMPLATES: Final = {
 
 
 def read_statement(statement: port.Statement, template: Template | None) -> Facts:
-    """Return the facts of a statement; those of a template, whatever its literals are."""
+    """Return the facts of a statement; those of a template do not depend on its literals."""
     return read_facts(statement.sql, statement.keyword) if template is None else _OF_TEMPLATES[statement.keyword]
 
 
@@ -86,8 +86,8 @@ def _prepare(key: Key, kept: KeptStatement) -> Command:
 def _choose_to_prepare(
     member: Member, state: DatabaseState, statement: port.Statement, key: Key, template: Template | None, now: float
 ) -> KeptStatement | Form | None:
-    """Note a statement that is to be prepared. Return a form where its columns must be judged first, and None where it
-    does not come often, or is not known to mean the same later."""
+    """Note a statement to prepare. Return a form if its columns must be judged first, and None if it is not frequent,
+    or may not mean the same later."""
     often, version = state.often_seen, state.version
     if len(member.kept) > KEPT_MAX or not often.note(key) or not is_lasting(key[0]):
         return None
@@ -105,7 +105,7 @@ def _choose_to_prepare(
 
 
 def measure_common(statement: port.Statement) -> int:
-    """Return up to where the text that is prepared is the one that was sent: a position of an error means the same
+    """Return the length of the common start of the prepared and the sent text: an error's position means the same
     there."""
     template = None if statement.params else find_template(statement.sql, statement.keyword)
     if template is None:
@@ -119,7 +119,8 @@ def measure_common(statement: port.Statement) -> int:
 
 
 async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *, is_template: bool) -> None:
-    """Ask what the columns are, once the statement is through; another time, where the engine does not say."""
+    """Ask for the columns after the statement has run, and judge it. If the engine does not answer, a later run tries
+    again."""
     version = pool.state.version
     try:
         results = await member.run(ask_for_columns(form))
@@ -135,10 +136,10 @@ async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *,
 
 
 class Preparing:
-    """The statements of a transaction, as far as they are prepared on its connection. All of them must be plain, in a
-    database without code.
+    """The statements of a transaction that are prepared on its connection. All of them must be plain, in a database
+    without code.
 
-    `is_in_doubt`: one is to be prepared, or forgotten, by what is sent next; if that fails nobody knows whether it was.
+    `is_in_doubt`: the next write prepares or forgets one; if that fails, nobody knows whether it did.
     """
 
     def __init__(self, pool: Pool, member: Member, now: float) -> None:
@@ -158,7 +159,7 @@ class Preparing:
         chunk_rows: int,
         rows: RowCollector,
     ) -> list[Command]:
-        """Return what runs the statement with that index; it is the last of the commands."""
+        """Return the commands that run the statement with that index; the last one is the run."""
         as_sent = Command(statement.sql.encode(), params, chunk_rows, begins=False)
         template = None if statement.params else find_template(statement.sql, statement.keyword)
         if template is None and len(statement.sql) > LENGTH_MAX:
@@ -180,8 +181,8 @@ class Preparing:
         return [*commands, Command(b"", values, chunk_rows, name=kept.name, begins=False)]
 
     def put_own(self, command: Command) -> list[Command]:
-        """Return what runs a command of the service's own, whose text is always the same. It is the last of the
-        commands."""
+        """Return the commands that run a command of the service's own, whose text is always the same; the last one is
+        the run."""
         key = _own_key(command.sql)
         commands: list[Command] = []
         member, state = self._member, self._pool.state
@@ -193,7 +194,7 @@ class Preparing:
         return [*commands, Command(b"", command.params, name=kept.name, begins=command.begins)]
 
     def may_be_cause(self, failure: port.StatementFailed) -> bool:
-        """Return whether the text may be right, and be wrong only as it is prepared; or the other way round."""
+        """Return whether the failure may come from the preparation, not from the text; or the other way round."""
         return failure.never_ran and failure.statement in self._prepared
 
     @property
@@ -201,18 +202,18 @@ class Preparing:
         return bool(self._unjudged)
 
     def prepare_anew(self) -> None:
-        """Let what is prepared be so anew before it runs again."""
+        """Have the prepared statements prepared anew before they run again."""
         for _, kept in self._kept:
             kept.runs = 0
 
     def note_noise(self) -> None:
-        """Keep nothing prepared that gave notices: it would give them only when it is planned."""
+        """Do not keep statements prepared that gave notices: they would give them only when they are planned."""
         for key, _ in self._kept:
             self._pool.state.often_seen.note_noise(key)
         self.prepare_anew()
 
     async def judge(self) -> None:
-        """Judge what comes often, when the transaction is over."""
+        """Judge the frequent statements, after the transaction."""
         for key, (form, is_template) in self._unjudged.items():
             if self._member.closed:
                 return
@@ -221,5 +222,5 @@ class Preparing:
 
 @lru_cache(maxsize=100)
 def _own_key(sql: bytes) -> Key:
-    """Return the same key each time: connections that keep it share it."""
+    """Return the same key object each time: connections share it."""
     return sql.decode(), ()

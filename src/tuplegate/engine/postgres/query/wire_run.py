@@ -1,9 +1,9 @@
 """A client that speaks PostgreSQL's protocol itself, on a connection of its own with its key's role.
 
-libpq opens the connection, as for any other, and what must be so is verified. Then its socket is taken over, and libpq
-is left only to cancel and to close. What runs there is a `Run`: the same watches end it for its time and its room. What
-they cannot do here by a cancel, because the client holds a transaction open and nothing runs, is done when its next
-statement comes, or by ending the connection. Once the connection is to end, nothing more is passed on to the engine.
+libpq opens the connection as usual, and the server is verified. Then the service takes over the socket, and libpq only
+cancels and closes. The client's work is a `Run`: the same watches end it for its time and its room. A cancel has no
+effect while the client holds a transaction open and nothing runs; then its next statement fails, or the connection is
+ended. Once the connection is to end, nothing more is passed on to the engine.
 """
 
 import asyncio
@@ -38,7 +38,8 @@ _WAITS_FOR_CLIENT: Final = (
 _HAS_READ_SERIALIZABLY: Final = (
     "SELECT 1 FROM pg_catalog.pg_locks WHERE pid = $1::pg_catalog.int4 AND mode = 'SIReadLock' LIMIT 1"
 )
-"""Whether an open transaction is serializable and has read anything: only such a one can be part of a write skew."""
+"""Returns a row if an open transaction is serializable and has read anything: only then can it be part of a write
+skew."""
 
 _FULL_HINT: Final = (
     "Until there is room, connections with a key that may write run nothing here. Make room with POST /v1/query; a key"
@@ -50,7 +51,7 @@ Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
 
 # size: it carries what it knows of the client's session from one message to the next.
 class WireRun(Run[Pool]):
-    """The work of a client on its own connection: among the runs while a transaction is open or something runs."""
+    """The work of a client on its own connection: among the runs while a transaction is open or a statement runs."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class WireRun(Run[Pool]):
         self._fetch = fetch
         self._state = WireState.IDLE
         self._started = 0
-        """How often something has begun to run."""
+        """The number of times that a statement has begun to run."""
         self._life_s = settings.transaction_life_s
         self._life_ends = math.inf
         self._in_doubt = False
@@ -152,7 +153,7 @@ class WireRun(Run[Pool]):
 
     @property
     def keywords(self) -> list[str]:
-        """Nobody reads what it runs: it is taken for what takes room."""
+        """Return the word of a statement that grows the database, or of a read: wire statements are not inspected."""
         return ["insert"] if self.target.may_write else ["select"]
 
     def end(self, why: Why, full_at: int = 0) -> None:
@@ -183,7 +184,7 @@ class WireRun(Run[Pool]):
             self.end_for(f"the transaction was open for longer than {self._life_s:g} s")
 
     async def _judge_age(self) -> None:
-        """Mark the transaction where the engine cannot check it any more: it fails with its next statement."""
+        """Mark the transaction if the engine cannot check it any more: it fails with its next statement."""
         try:
             has_read = bool(await self._fetch(_HAS_READ_SERIALIZABLY, str(self.member.backend)))
         except port.EngineFailure:
@@ -200,7 +201,7 @@ class WireRun(Run[Pool]):
             await self._cancel_quietly()
 
     async def _end_running(self, why: Why) -> None:
-        """Cancel what runs; end the server process where that does not help, or nothing runs."""
+        """Cancel the running statement; end the server process if that does not help, or nothing runs."""
         if why is Why.TIME and await self._waits_for_client():
             # Neither the time of a slow reader counts, nor that of a client that copies rows to the engine.
             self.ended = None
@@ -219,7 +220,8 @@ class WireRun(Run[Pool]):
                 self.ended = self._explained = None
 
     async def _cancel_running(self) -> bool:
-        """Cancel what runs; return whether it has ended, or must be left to its commit. What runs next is not meant."""
+        """Cancel the running statement; return whether it has ended, or must be left to its commit. A later statement
+        is not meant."""
         started = self._started
         await self._cancel_quietly()
         loop = asyncio.get_running_loop()
@@ -250,7 +252,7 @@ class WireRun(Run[Pool]):
         return self.pool.primary.replication.waits and await self.pool.waits_for_standby(self.member)
 
     def end_for(self, reason: str) -> None:
-        """End the connection at once: its database must be let go of, or its transaction is open for too long."""
+        """End the connection at once: its database must be released, or its transaction is open for too long."""
         if not self._is_ending:
             self._is_ending = True
             _log.info("a connection of a client was ended", database=self.target.database, reason=reason)
@@ -260,7 +262,7 @@ class WireRun(Run[Pool]):
     # -- entering and leaving -----------------------------------------------------------------------------------
 
     def _give_time(self) -> None:
-        """Give a statement its time, within that of its transaction."""
+        """Set the deadline of a statement, within that of its transaction."""
         self.deadline = min(asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000, self._life_ends)
 
     def _enter(self) -> None:
@@ -287,8 +289,8 @@ class WireRun(Run[Pool]):
         task.add_done_callback(self._tasks.discard)
 
     def leave(self) -> None:
-        """The client has left: cancel what runs, and close. The connection keeps its place until its process is
-        gone."""
+        """Release the connection after the client has left: cancel its statement, and close. Its place stays taken
+        until its process is gone."""
         self._link.close()
         self._running.runs.discard(self)
         for task in self._tasks:

@@ -1,24 +1,24 @@
 """The roles and the template that an installation owns in its engine, named after its metadata database.
 
-None of them is a superuser. What each may do, and no more:
+None of them is a superuser. Each may only do this:
 
 - `service`: workers log in as this role. It makes databases and roles, owns tenants' databases and the metadata
-  database, sees statistics and ends sessions. It has no rights in what tenants make.
+database, sees statistics and ends sessions. It has no rights in tenants' own objects.
 - `records`: owns the records in tenants' databases (`records.py`) and nothing else. Nobody can log in as it.
 - `warden`: owns the functions that show a tenant its own part of what all databases share (`windows.py`). Nobody can
-  log in as it.
-- `dump`: may read which settings databases and roles have, which pg_dump asks for.
+log in as it.
+- `dump`: may read the settings of databases and roles, which pg_dump asks for.
 """
 
 from dataclasses import dataclass
 
 NAME_LENGTH_MAX = 50
-"""Of a metadata database: the longest suffix must fit behind it."""
+"""The bound on the name of a metadata database: the longest suffix must fit behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Names, quoted where they are used in SQL."""
+    """The names of an installation's objects in its engine. Quote them in SQL."""
 
     metadata: str
 
@@ -45,5 +45,5 @@ class Owners:
 
     @property
     def mark(self) -> str:
-        """Return the comment on each role, by which an installation knows its own."""
+        """Return the comment on each role, by which an installation recognizes its own."""
         return f"Tuplegate: {self.metadata}"

@@ -11,7 +11,7 @@ from tuplegate.engine.postgres.rights.owners import Owners
 from tuplegate.engine.postgres.rights.walls import FULL, Walls
 
 TENANTS = "^tg_[a-z0-9]+_[rw]$"
-"""Matches the names of roles that tenants' statements run as."""
+"""Matches the names of roles that run tenants' statements."""
 
 PASSING = "^tg_[a-z0-9]+_[dc]$"
 """Matches the names of roles that a database has while it is dumped or copied."""
@@ -47,8 +47,7 @@ def watch_over(role: str) -> str:
     """Return a statement that lets the service's role, which runs it, see and end the sessions of a role that it has
     made.
 
-    A member of `pg_signal_backend` needs nothing for that; where there is none, it needs the rights of the role. It may
-    be repeated.
+    A member of `pg_signal_backend` needs nothing for that; other roles need the rights of the role. It may be repeated.
     """
     return f"""
 DO $$ BEGIN
@@ -64,12 +63,12 @@ MAY_END = (
     "usesysid IN (SELECT oid FROM pg_roles WHERE NOT rolsuper)"
     " AND (pg_has_role(current_user, 'pg_signal_backend', 'USAGE') OR pg_has_role(current_user, usesysid, 'USAGE'))"
 )
-"""Matches the sessions in `pg_stat_activity` that the service's role may end: where one is among them that it may not,
-the engine ends none of them."""
+"""Matches the sessions in `pg_stat_activity` that the service's role may end: if the statement meets one that it may
+not end, the engine ends none of them."""
 
 
 def write_creation(database: str, template: str) -> list[str]:
-    """Return statements for the metadata database: roles and the database itself. Each may be repeated after a
+    """Return statements for the metadata database: they make the roles and the database. Each may be repeated after a
     crash."""
     return [
         *(make_role(role, "LOGIN INHERIT") for role in name_roles(database)),
@@ -79,9 +78,9 @@ def write_creation(database: str, template: str) -> list[str]:
 
 
 def write_entry(database: str, temp_mb: int | None, walls: Walls = FULL) -> list[str]:
-    """Return statements about who may enter the database, and with which settings. These belong to it and not to what
-    is in it, so a copy has none of them. A tenant may not set such settings, so they cannot go with the start-up of a
-    connection."""
+    """Return statements that decide who may enter the database, and with which settings. These belong to the database
+    itself, not to its content, so a copy has none of them. A tenant may not set such settings, so they cannot be in the
+    start-up of its connections."""
     writer, reader = name_roles(database)
     return [
         f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
@@ -96,7 +95,7 @@ def write_entry(database: str, temp_mb: int | None, walls: Walls = FULL) -> list
 
 def _settings(temp_mb: int | None) -> dict[str, str]:
     return {
-        # A few errors are told apart by their words.
+        # A few errors are recognized by their words.
         "lc_messages": "'C'",
         # Statements carry literals, and a tenant can RAISE LOG without end.
         "log_min_messages": "fatal",
@@ -106,12 +105,12 @@ def _settings(temp_mb: int | None) -> dict[str, str]:
 
 
 SETTINGS_OF_DATABASES = tuple(_settings(0))
-"""What only a superuser may set, unless it is granted."""
+"""Settings that only a superuser may set, unless the right is granted."""
 
 
 def write_public_rights(database: str) -> list[str]:
-    """Return statements for a new database itself. What the tenant may change of it later is not to be repeated
-    then."""
+    """Return statements about the schema `public` of a new database. Do not repeat them later: the tenant may change
+    these rights."""
     writer, reader = name_roles(database)
     return [
         "REVOKE ALL ON SCHEMA public FROM PUBLIC",
@@ -124,28 +123,27 @@ _DEFAULT_RIGHTS = ("USAGE ON SCHEMAS", "SELECT ON TABLES", "SELECT ON SEQUENCES"
 
 
 def write_default_rights(database: str) -> list[str]:
-    """Return statements for the writing role of a new database: the reading role may read what it makes."""
+    """Return statements for the writing role of a new database: the reading role may read its objects."""
     _, reader = name_roles(database)
     return [f"ALTER DEFAULT PRIVILEGES GRANT {right} TO {reader}" for right in _DEFAULT_RIGHTS]
 
 
 def undo_default_rights(database: str) -> list[str]:
-    """Return statements that undo those, for a database that gets the rights of another one."""
+    """Return statements that undo the default rights, for a database that gets the rights of another one."""
     _, reader = name_roles(database)
     return [f"ALTER DEFAULT PRIVILEGES REVOKE {right} FROM {reader}" for right in _DEFAULT_RIGHTS]
 
 
 def forget_settings(database: str, role: str) -> list[str]:
-    """Return statements that undo the settings which a role has told the server to start its next connections with."""
+    """Return statements that undo the settings that a role has stored at the server for its next connections."""
     return [f"ALTER ROLE {role} RESET ALL", f"ALTER ROLE {role} IN DATABASE {database} RESET ALL"]
 
 
 def write_dumping(database: str, owners: Owners) -> list[str]:
-    """Return statements for the metadata database: the role that dumps a database has the rights of the one that
-    writes.
+    """Return statements for the metadata database: they make the dumping role, with the rights of the writing one.
 
-    That one itself cannot: what it must not read, since it is of all databases, the engine's program wants to read.
-    Nobody's statements run as this role. Each may be repeated.
+    The writing role itself cannot dump: the engine's program reads shared catalogs, which that role must not read.
+    Nobody's statements run as the dumping role. Each may be repeated.
     """
     role = name_dump_role(database)
     return [

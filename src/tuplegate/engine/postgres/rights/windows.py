@@ -1,9 +1,9 @@
 """Shows tenants their own part of what all databases of the engine share.
 
-Activity, locks, progress and statistics of databases show the rows of one's own database, and statistics of tables
-leave out the catalogs that all share, under the names that every tool knows. The engine's functions behind them show
-everybody's, so tenants may not call those; the views of `pg_catalog` are replaced by ones that ask a function of the
-warden's, which is parsed when it is made and looks up no name. What a session of another role does stays hidden, as
+Activity, locks, progress and statistics of databases show only the rows of the tenant's own database, and statistics of
+tables leave out the shared catalogs, under the names that every tool knows. The engine's functions behind them show
+everybody's, so tenants may not call those. The views of `pg_catalog` are replaced by views over a function of the
+warden's, which is parsed when it is made and looks up no name. The activity of another role's session stays hidden, as
 PostgreSQL itself would hide it.
 """
 
@@ -26,20 +26,20 @@ _VIEWS: Final = {
     "pg_stat_progress_copy": f"a.datid = {_OWN}",
     "pg_stat_progress_create_index": f"a.datid = {_OWN}",
     "pg_stat_progress_vacuum": f"a.datid = {_OWN}",
-    # The catalogs that all databases share tell what others do. Views of system and user tables are made of these.
+    # The shared catalogs would show the activity of others. The views of system and user tables are built on these.
     "pg_stat_all_tables": _NOT_SHARED,
     "pg_stat_all_indexes": _NOT_SHARED,
     "pg_statio_all_tables": _NOT_SHARED,
     "pg_statio_all_indexes": _NOT_SHARED,
     "pg_statio_all_sequences": _NOT_SHARED,
 }
-"""With the condition for a row of one's own. What they are made of is the engine's own definition."""
+"""The views, each with the condition for rows of the tenant's own. Their definitions are the engine's own."""
 
 OF_RELATIONS: Final = (
     "pg_stat_get_(numscans|lastscan|(tuples|blocks)_.*|(live|dead)_tuples|mod_since_analyze|ins_since_vacuum)"
     "|pg_stat_get_(last|total)_(auto)?(vacuum|analyze)_time|pg_stat_get_(auto)?(vacuum|analyze)_count"
 )
-"""Matches the names of functions that say how much is done in any table or index."""
+"""Matches the names of functions that count the activity on any table or index."""
 
 _MINE: Final = (
     "(s.usesysid = (SELECT r.oid FROM pg_roles r WHERE r.rolname = session_user)"
@@ -66,7 +66,7 @@ SELECT s.datid, d.datname, s.pid, s.leader_pid, s.usesysid, pg_get_userbyid(s.us
 """
 _ACTIVITY_CONDITION: Final = f"a.datid = {_OWN}"
 
-# The engine's own definition is read before it is replaced, and only then: later it is ours.
+# The engine's own definition is read before it is replaced, and only then: afterwards it is ours.
 _SHOW: Final = """
 DO $$
 DECLARE wanted record;
@@ -96,7 +96,7 @@ BEGIN
 END $$
 """
 
-# A database has these roles while it is dumped or copied. No condition of whoever asks is looked at before this one.
+# A database has these roles while it is dumped or copied. No condition of a reader's is evaluated before this one.
 _ROLES: Final = f"""
 DO $$
 DECLARE wanted record; definition text;
@@ -135,7 +135,7 @@ CREATE FUNCTION tuplegate.role_has_settings() RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 RETURN EXISTS (SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole WHERE r.rolname = session_user)
 """
-"""Whether the role that logged in has told the server to start its next connections with settings of its own."""
+"""Whether the role that logged in has stored settings at the server for its next connections."""
 
 
 def write_furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:

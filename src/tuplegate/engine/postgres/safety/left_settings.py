@@ -1,7 +1,7 @@
 """Finds a setting that a request has left on its connection, by the memory that all settings take.
 
-A custom setting, once it was made, can be neither removed nor listed; but with it the server's settings take more
-memory. Who may ask for that depends on who has prepared the engine (`walls.py`).
+A custom setting can be neither removed nor listed; but the server's settings take more memory with it. The role that
+may ask for that depends on the role that has prepared the engine (`walls.py`).
 """
 
 from typing import Final
@@ -14,8 +14,8 @@ BEGIN ATOMIC
    WHERE name IN ('GUCMemoryContext', 'GUC hash table');
 END
 """
-"""Sets the random seed anew, and returns how much memory the server's settings take. Before version 16 it does not say:
-they have none of their own."""
+"""Sets the random seed anew, and returns the memory that the server's settings take. Before version 16 it returns 0:
+settings have no memory context of their own there."""
 
 MEMORY_FUNCTION: Final = """
 CREATE FUNCTION tuplegate.settings_memory() RETURNS numeric
@@ -30,7 +30,7 @@ BEGIN ATOMIC
   SELECT tuplegate.settings_memory();
 END
 """
-"""The same where the warden may ask, who owns the function before, and tenants may not."""
+"""The same if the warden may ask, who owns `settings_memory`, and tenants may not."""
 
 FUNCTION_WITHOUT_MEMORY: Final = """
 CREATE FUNCTION tuplegate.traces(seed float8) RETURNS numeric LANGUAGE sql VOLATILE
@@ -39,7 +39,7 @@ BEGIN ATOMIC
   SELECT 0::numeric;
 END
 """
-"""The same where nobody may ask."""
+"""The same if no role may ask."""
 
 UNTOLD: Final = b"0"
-"""What they say where they do not know."""
+"""The functions' result if they do not know the memory."""

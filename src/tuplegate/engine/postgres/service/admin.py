@@ -1,8 +1,8 @@
-"""Runs the service's own statements, in sessions of its roles, or of a tenant's roles for what belongs to the tenant.
+"""Runs the service's own statements, in sessions of its roles, or of a tenant's roles for objects of the tenant.
 
-They carry no text of a tenant. Their search path holds nothing that a tenant can define, and is part of the start-up,
-so no role or database overrides it. What they wait for is bounded: a statement, the wait for a lock, an answer of the
-engine, and the wait of a commit for a standby. While such commits stand still, nothing is written that would wait, too.
+They carry no text of a tenant. Their search path holds no object that a tenant can define, and is part of the start-up,
+so no role or database overrides it. Every wait has a bound: for a statement, a lock, an answer of the engine, and for a
+standby at a commit. While commits cannot be confirmed by a standby, statements that would wait, too, are refused.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from tuplegate.engine.postgres.rights.owners import Owners
 
 DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
 METADATA_DATABASE = "tuplegate"
-"""Stands for the metadata database, and is its name unless the engine's URL names another."""
+"""The default name of the metadata database; it is another if the engine's URL names another."""
 
 _APPLICATION = "tuplegate-service"
-"""Tells these sessions from those that run tenants' statements."""
+"""Distinguishes these sessions from those that run tenants' statements."""
 _VERSION_WITH_MEMBERSHIP_OPTIONS = 16
 _LOCK_MS = 2_000
 _LATE_S = 5.0
-"""An engine that answers so long after the limit of a statement does not answer."""
+"""An engine that is late by this much, after the limit of a statement, counts as not answering."""
 _LOOK_EVERY_S = 0.5
 _END_S = 2.0
 LOCK_NOT_AVAILABLE, CANCELED = "55P03", "57014"
@@ -49,7 +49,7 @@ VALUES_AS_TEXT = {
     "xmloption": "content",
     "quote_all_identifiers": "off",
 }
-"""What the text of a value, or of a name, depends on."""
+"""The settings on which the text of a value, or of a name, depends."""
 _SETTINGS = {
     "row_security": "on",
     # A role's own settings could keep it from logging in.
@@ -58,15 +58,16 @@ _SETTINGS = {
     **VALUES_AS_TEXT,
 }
 _OWN_NAMES = "pg_catalog, pg_temp"
-"""A search path. The temporary schema is last: unnamed it would come first, where the names of types are looked up."""
+"""A search path. The temporary schema is last: unnamed it would come first when names of types are looked up."""
 _METADATA_NAMES = "public, pg_temp"
-"""No tenant gets into the metadata database."""
+"""Tenants cannot enter the metadata database."""
 
 
 class AdminConnector:
-    """Opens connections as a role of the service's. `conninfo` names the server, the user, and the metadata database
-    where that is not the usual one; `METADATA_DATABASE` stands for it here. `statement_ms` is what a statement may
-    take. `primary` is shared by all who connect to the same engine. `to_standby`: it leads to a standby of it."""
+    """Opens connections as a role of the service's. `conninfo` names the server, the user, and the metadata database if
+    it has another name; `METADATA_DATABASE` stands for it here. `statement_ms` is the time limit of a statement.
+    `primary` is shared by all connectors to the same engine. `to_standby`: the conninfo leads to one of its
+    standbys."""
 
     def __init__(
         self,
@@ -88,8 +89,8 @@ class AdminConnector:
     async def connect(
         self, database: str, conninfo: str | None = None, *, patient: bool = False, local: bool = False
     ) -> Connection:
-        """Open a connection. `conninfo` is that of another role. `patient`: a statement has no time limit; a wait for a
-        lock is bounded in any case. Commits of a `local` one wait for no standby."""
+        """Open a connection. `conninfo` is another role's. `patient`: a statement has no time limit; a wait for a lock
+        is bounded in any case. `local`: its commits wait for no standby."""
         is_metadata = database == METADATA_DATABASE
         # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
         names = _METADATA_NAMES if is_metadata else _OWN_NAMES
@@ -111,15 +112,16 @@ class AdminConnector:
 def make_primary(
     conninfo: str, *, follows: bool | None = None, demands_standby: bool = False, timelines: Timelines | None = None
 ) -> Primary:
-    """`follows` is whether it can be another server tomorrow; unless it is said, a server over a socket cannot.
-    `demands_standby`: no commit is acknowledged that no standby has. `timelines` is what the workers share."""
+    """Return the primary of a conninfo. `follows` is whether another server can replace it; by default, a server over a
+    socket cannot be replaced. `demands_standby`: a commit is acknowledged only once a standby has it. The workers share
+    `timelines`."""
     return Primary(
         conninfo, _databases_of(conninfo), follows=follows, demands_standby=demands_standby, timelines=timelines
     )
 
 
 def only_server_of(conninfo: str) -> Primary:
-    """Return what lets connections be opened to one server alone, until it is started again."""
+    """Return a primary that only opens connections to one server, until that server is restarted."""
     return Primary(conninfo, _databases_of(conninfo), follows=False, pins=True)
 
 
@@ -128,13 +130,13 @@ def _databases_of(conninfo: str) -> tuple[str, ...]:
 
 
 class AdminSession:
-    """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks.
+    """One connection to one database, shared by all tasks. It is opened when first needed, and again when it was lost.
 
-    `patient` is for statements that take as long as there is data. `local` is for what may be lost with the primary:
-    its commits wait for no standby. `waits` is for what is to be waited for: its commits wait as long as a standby is
-    away, where those of others are left to themselves, and refused. `limit_s` is for statements that can run code of a
-    tenant's, and for engines that may stand still: after so long without an answer the server process is ended, and
-    NoProgress raised.
+    `patient` is for statements that take as long as there is data. `local` is for changes that may be lost with the
+    primary: its commits wait for no standby. `waits` is for changes that must be confirmed: its commits wait as long as
+    a standby is away, where those of other sessions are abandoned or refused. `limit_s` is for statements that can run
+    a tenant's code, and for engines that may stand still: after this time without an answer, end the server process and
+    raise NoProgress.
     """
 
     def __init__(
@@ -161,12 +163,13 @@ class AdminSession:
         return read_text_rows(results[-1])
 
     async def fetch_of(self, server: str, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
-        """Do the same on that server alone. Raises EngineUnavailable where another one is the primary by now."""
+        """Fetch as `fetch` does, but only from that server. Raises EngineUnavailable if another server is the primary
+        by now."""
         results = await self._run([make_command(sql, params)], server)
         return read_text_rows(results[-1])
 
     async def server(self) -> str:
-        """Return which server it leads to, as `Primary.server` does."""
+        """Return the server that it leads to, in the form of `Primary.server`."""
         return (await self._connected()).server
 
     async def run_atomically(
@@ -177,7 +180,7 @@ class AdminSession:
         return read_text_rows(results[-1]) if results else []
 
     async def change_definitions(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
-        """Run all statements in one transaction: definitions are part of it."""
+        """Run all statements in one transaction, since definitions are transactional here."""
         await self.run_atomically(statements)
 
     async def _run(self, commands: Sequence[Command], server: str | None = None) -> list[PGresult]:
@@ -232,7 +235,8 @@ class AdminSession:
             raise port.NoProgress(f"a statement was not answered within {limit_s:g} s") from None
 
     async def _end_process(self, backend: int) -> None:
-        """Code can swallow a cancel, and does not notice that nobody listens any more."""
+        """End a server process. A cancel is not enough: code can swallow it, and does not notice that the client is
+        gone."""
         with contextlib.suppress(port.EngineFailure, TimeoutError):
             async with asyncio.timeout(_END_S), AdminSession(self._connector, METADATA_DATABASE) as session:
                 await terminate(session, self._database, backend)
@@ -262,7 +266,7 @@ class AdminSession:
 
 class TenantSession(AdminSession):
     """A session with no more rights than a tenant has: as a role of its database. A statement can give its own role
-    another password; then the role gets back the service's."""
+    another password; then this session restores the service's."""
 
     def __init__(
         self,
@@ -299,9 +303,9 @@ async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
 
 
 async def restore_password(connector: AdminConnector, role: str, secret: bytes) -> None:
-    """Do the same in a session of its own: a statement of the tenant's may hold the lock that this waits for.
+    """Restore a role's password, in a session of its own: a tenant's statement may hold the lock that this waits for.
 
-    Raises EngineUnavailable where there is no such role, which a server does not say to who logs in with a password.
+    Raises EngineUnavailable if there is no such role; a server does not say so when a login fails.
     """
     async with AdminSession(connector, METADATA_DATABASE) as session:
         try:
@@ -322,7 +326,7 @@ async def write_membership(session: AdminSession, *, may_switch: bool) -> str:
 async def terminate(session: AdminSession, database: str, backend: int) -> bool:
     """Ask a server process of the database to end; return whether there was one.
 
-    One that waits for a standby is not asked: its commit would be done without one, and so could be lost.
+    A process that waits for a standby is not asked: its commit would then be done without a standby, and could be lost.
     """
     return bool(
         await session.fetch(
@@ -335,7 +339,7 @@ async def terminate(session: AdminSession, database: str, backend: int) -> bool:
 
 
 async def check_login(connector: AdminConnector, database: str, secret: bytes) -> None:
-    """Raise EngineUnavailable where a tenant's roles cannot log in."""
+    """Raise EngineUnavailable if a tenant's roles cannot log in."""
     for access in port.Access:
         async with TenantSession(connector, secret, database, name_role(database, access)) as session:
             await session.fetch("SELECT 1")

@@ -1,6 +1,7 @@
-"""Asks a PostgreSQL server what it can do: at the start, kept in one record, never assumed.
+"""Probes a PostgreSQL server's abilities at the start, into one record; assumes nothing.
 
-`find_problems` keep the service from starting on it, `find_warnings` do not. Both say what to do.
+Problems (`find_problems`) keep the service from starting on the server, warnings (`find_warnings`) do not. Both say
+what to do.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ VERSION_TESTED = 18
 
 _SLOTS_SMALL = 5000
 CHECK_INTERVAL = "1000"
-"""How often, in milliseconds, a server process looks whether its client is still there."""
+"""How often, in milliseconds, a server process checks that its client is still there."""
 
 _SQL = """
 SELECT current_setting('server_version_num'), current_setting('server_version'), current_user,
@@ -52,7 +53,7 @@ class Capabilities:
     work_mem: str
     slots: int
     notices_leaving: bool
-    """Whether it can look, while it runs a statement, if the client is still there."""
+    """Whether the server can check, while it runs a statement, that the client is still there."""
     makes_databases: bool
     """Whether the role has CREATEDB and CREATEROLE."""
 
@@ -82,7 +83,7 @@ class Probed:
 
 
 async def probe_all(session: ProbeSession) -> Probed:
-    """Ask everything that the adapter is built with."""
+    """Ask for everything that the adapter is built with."""
     built_in = read_types(await session.fetch(BUILT_IN_TYPES_SQL))
     return Probed(await probe(session), built_in)
 
@@ -116,7 +117,7 @@ async def _takes(session: ProbeSession, setting: str, value: str) -> bool:
 
 
 def find_problems(found: Capabilities) -> list[str]:
-    """Return what is missing."""
+    """Return the reasons why the service cannot use the server."""
     missing = []
     if found.major < MAJOR_MIN:
         missing.append(f"it is PostgreSQL {found.version}; {MAJOR_MIN} is the oldest that will do")
@@ -134,7 +135,7 @@ def find_problems(found: Capabilities) -> list[str]:
 
 
 def find_warnings(found: Capabilities, connections: int) -> list[str]:
-    """Return what the operator should know. `connections` is how many the service wants to open."""
+    """Return warnings for the operator. `connections` is the number that the service wants to open."""
     said = []
     if connections > found.connections_free:
         said.append(

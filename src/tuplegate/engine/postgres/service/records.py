@@ -1,20 +1,21 @@
 """Records that commit together with a tenant's transaction, which the tenant can neither read, forge nor block.
 
 They live in the schema `tuplegate` of every database and belong to a role that owns nothing else. The tenant's own
-connection writes them, since only it can commit them with the tenant's data; it does so through functions that run with
-the rights of that role and take a MAC, so that a statement of the tenant's cannot call them. Parameters, unlike
+connection writes them, since only it can commit them with the tenant's data. It does so through functions that run with
+the rights of that role and demand a MAC, so that a statement of the tenant's cannot call them. Parameters, unlike
 statements, are visible to nobody else.
 
 The functions are parsed when they are made (BEGIN ATOMIC): at run time they look up no name, so nothing that a tenant
 defines can take the place of a type, an operator or a function in them. A call with a wrong MAC does nothing and
 returns NULL.
 
-Nothing here is read inside a serializable transaction: a gap that one transaction has looked at and another then fills
-counts as a conflict, and all keys share a few pages. Two who want the same record meet in its unique index instead.
+No record is read inside a serializable transaction: if one transaction has seen a gap and another then fills it, that
+counts as a conflict, and all keys share a few pages. Two transactions with the same record meet in its unique index
+instead.
 
 A transaction that will record an answer claims the answer's key before its first statement, by a lock that it holds
-until it is committed or rolled back: a prepared transaction keeps it, also through a restart of the engine. The next
-one with that key waits for it. Where nobody has the lock every transaction with that key is decided.
+until it is committed or rolled back: a prepared transaction keeps the lock, even through a restart of the engine. The
+next transaction with that key waits for it. If nobody has the lock, every transaction with that key is decided.
 """
 
 import hashlib
@@ -104,7 +105,7 @@ BEGIN ATOMIC
    WHERE tuplegate.is_genuine('reached', $1);
 END""",
 }
-"""By their signatures."""
+"""The functions by their signatures."""
 
 _OF_POSITIONS: Final = (
     "pg_current_wal_insert_lsn()",
@@ -116,7 +117,7 @@ _OF_POSITIONS: Final = (
 EMPTY: Final = f"TRUNCATE {', '.join(f'tuplegate.{table}' for table in TABLES)}"
 
 EXPIRE = tuple(f"DELETE FROM tuplegate.{table} WHERE at < clock_timestamp() - interval '25 hours'" for table in TABLES)
-"""Removes what nobody may ask for any more; in one transaction, so that nobody sees a part of it."""
+"""Removes expired records; in one transaction, so that nobody sees a part of it."""
 
 LOOSE: Final = f"""
 SELECT t.name FROM (VALUES {", ".join(f"('{table}')" for table in TABLES)}) t (name)
@@ -126,13 +127,13 @@ SELECT t.name FROM (VALUES {", ".join(f"('{table}')" for table in TABLES)}) t (n
        WHEN 'begun' THEN (SELECT 200 * count(*) FROM tuplegate.begun)
        ELSE (SELECT 200 * count(*) FROM tuplegate.verdict) END
 """
-"""Tables that take twice the room that their rows need: what counts is the room, so it must be given back."""
+"""Tables that take twice the room that their rows need: the room is what counts, so it must be freed."""
 
 _COMMITTED: Final = Outcome.COMMITTED.value
 _INSIST: Final = b"SELECT 1 OPERATOR(pg_catalog./) (%b IS TRUE)::pg_catalog.int4"
 _INSIST_WITH_NUMBER: Final = _INSIST % b"tuplegate.decide($1, $2, $3)" + b", pg_catalog.pg_current_xact_id()"
 NOT_FIRST: Final = "22012"
-"""SQLSTATE of a record that must be the first of its name and is not."""
+"""The SQLSTATE of a record that must be the first of its name and is not."""
 
 SIGN_WITH: Final = """
 INSERT INTO tuplegate.secret (value) VALUES (decode($1, 'hex'))
@@ -179,11 +180,11 @@ class Records:
         return self._call("tuplegate.keep($1, $2, $3, $4, $5)", text, route, key, request, body.hex())
 
     def claim(self, route: str, key: str) -> Command:
-        """Return what claims the key, and waits while another transaction has it."""
+        """Return the command that claims the key, and waits while another transaction has it."""
         return self._lock("claim", route, key)
 
     def is_decided(self, route: str, key: str) -> Command:
-        """Return what tells whether no transaction has claimed the key."""
+        """Return the command that tells whether no transaction has claimed the key."""
         return self._lock("is_decided", route, key)
 
     def _lock(self, name: str, route: str, key: str) -> Command:
@@ -197,7 +198,7 @@ class Records:
         return self._call("* FROM tuplegate.reached($1)", "reached")
 
     def write(self, promise: Promise, done: TransactionResult) -> list[Command]:
-        """Return the records of a promise as commands; each says whether it was the first."""
+        """Return the records of a promise as commands; each returns whether it was the first."""
         commands = []
         if promise.id is not None:
             commands.append(self.decide(promise.id, _COMMITTED))
@@ -207,14 +208,14 @@ class Records:
         return commands
 
     def insist(self, promise: Promise, done: TransactionResult) -> list[Command]:
-        """Return the same as commands that fail with NOT_FIRST where somebody else was first."""
+        """Return the same commands, made to fail with NOT_FIRST if another record was first."""
         return [
             Command(_INSIST % command.sql[7:], command.params, begins=False) for command in self.write(promise, done)
         ]
 
     def insist_with_number(self, id: str) -> Command:
-        """Return the record of an id that is committed, as a command that fails in the same way. It returns the
-        engine's number of the transaction in its second column."""
+        """Return the record that an id is committed, as a command that fails in the same way. Its second column is the
+        engine's number of the transaction."""
         mac = self._sign(f"decide/{_COMMITTED}/{id}")
         return Command(_INSIST_WITH_NUMBER, [id.encode(), _COMMITTED.encode(), mac], begins=False)
 

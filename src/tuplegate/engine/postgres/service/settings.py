@@ -29,29 +29,29 @@ class EngineSettings:
     idle_close_s: float = 60.0
     attempts_max: int = 50
     primary: Primary | None = None
-    """Of the engine; None for a server that is always the same."""
+    """The engine's primary; None for a server that is never replaced."""
     tally: Tally = field(default_factory=Tally)
     worker: int = 0
     exclusive: bool = True
     dump_tools: tuple[DumpTool, ...] = ()
     dumps_max: int = 2
     hold_place: Callable[[str], AbstractAsyncContextManager[bool]] | None = None
-    """Holds a name for all engines of the installation; None where there is this one alone."""
+    """Holds a name for all engines of the installation; None if this is the only engine."""
     disk: Disk | None = None
-    """That of the engine's data, where it is watched."""
+    """The disk of the engine's data, if it is watched."""
     transaction_life_s: float = 3600.0
     """How long a client that speaks the engine's protocol itself may leave a transaction open."""
     replicas: tuple[str, ...] = ()
     """Conninfos of standbys, with the installation's owner."""
     is_replica: bool = False
-    """`conninfo` is that of a standby."""
+    """Whether `conninfo` is a standby's."""
     rows_bytes_max: int = 256 * 2**20
-    """Rows in memory that came from the engine and are in no answer yet."""
+    """The bound on rows in memory that came from the engine and are in no answer yet."""
     stocks: Stocks | None = None
-    """Where such rows are counted, if that is together with those of other engines."""
+    """The count of such rows, if it is shared with other engines."""
     kill: Callable[[str], None] | None = None
-    """Kills the server of a database, with all that runs there; None where that would meet others."""
+    """Kills the server of a database, with all that runs there; None if that would hit other databases."""
     crowd: Crowd | None = None
     """The pools that its connections are bounded together with, if there are others."""
     weaknesses: tuple[Weakness, ...] = ()
-    """What tenants were found to reach at the start."""
+    """The weaknesses that were found at the start."""

@@ -1,4 +1,4 @@
-"""How far the primary is, and was: so the age of what a standby lacks is known without trusting any clock."""
+"""Records the primary's position over time: so a standby's lag is known without trust in any clock."""
 
 import asyncio
 from collections import deque
@@ -14,25 +14,25 @@ from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConn
 _T = TypeVar("_T")
 
 ANSWER_S: Final = 1.0
-"""A server that takes longer to say how far it is counts as away."""
+"""A server that takes longer to tell its position counts as away."""
 LAG_MAX_S: Final = 5.0
 """A standby that is further behind is not read from."""
 _SAMPLES_MAX: Final = 240
-"""Looks at the primary that are remembered: two minutes."""
+"""The number of remembered looks at the primary: two minutes."""
 
 _PRIMARY_SQL: Final = """
 SELECT left(pg_walfile_name(l), 8), l, pg_current_wal_flush_lsn(), (SELECT system_identifier FROM pg_control_system())
   FROM pg_current_wal_insert_lsn() l
 """
 _POSITION_SQL: Final = "SELECT left(pg_walfile_name(l), 8), l FROM pg_current_wal_insert_lsn() l"
-# What a query writes to the log by itself (hints) is nobody's commit, so it may stay where no standby gets it. Any
-# commit takes it along.
+# A query may write hints to the log. They are no commit, so they may stay there and reach no standby. Any commit takes
+# them along.
 _FLUSH_SQL: Final = "SELECT pg_logical_emit_message(true, 'tuplegate', '')"
 
 
 async def in_time(work: Coroutine[Any, Any, _T], deadline: float = inf) -> _T:
-    """Return the result of a question to a server. Raises EngineUnavailable where it does not come within `ANSWER_S`
-    and before the deadline."""
+    """Return the answer of a server. Raises EngineUnavailable if it does not come within `ANSWER_S` and before the
+    deadline."""
     seconds = min(ANSWER_S, max(0.0, deadline - asyncio.get_running_loop().time()))
     try:
         return await within(seconds, work)
@@ -41,10 +41,12 @@ async def in_time(work: Coroutine[Any, Any, _T], deadline: float = inf) -> _T:
 
 
 class Progress:
-    """See the module's text. `timeline` and `system` say what the primary is; `trouble` why it does not say so."""
+    """The primary's position over time. `timeline` and `system` identify the primary; `trouble` is why it does not
+    answer."""
 
     def __init__(self, connector: AdminConnector, *, flushes: bool) -> None:
-        """`flushes`: it is this worker that moves a log on which nobody commits to."""
+        """Ask nothing yet. `flushes`: this worker writes to a log that has stopped short of its end, so that it
+        moves."""
         self._session = AdminSession(connector, METADATA_DATABASE, local=True)
         self._flushes = flushes
         self._flushed = 0
@@ -57,7 +59,7 @@ class Progress:
         await self._session.close()
 
     async def position(self) -> Position:
-        """Raises EngineFailure."""
+        """Return the primary's position. Raises EngineFailure."""
         [(timeline, lsn)] = await in_time(self._session.fetch(_POSITION_SQL))
         return Position(int(str(timeline), 16), read_lsn(str(lsn)))
 
@@ -81,12 +83,11 @@ class Progress:
         self._samples.append((now, inserted))
 
     def is_known(self, now: float) -> bool:
-        """Return whether the primary has said lately how far it is."""
+        """Return whether the primary has told its position recently."""
         return bool(self._samples) and now - self._samples[-1][0] <= LAG_MAX_S
 
     def lag_s(self, replayed: int, now: float) -> float:
-        """Return how old the oldest change is that a standby lacks which has come so far; infinite where that is not
-        known."""
+        """Return the age of the oldest change that a standby at `replayed` lacks; infinity if it is unknown."""
         if not self.is_known(now):
             return inf
         age = next((now - at for at, inserted in self._samples if inserted > replayed), 0.0)

@@ -1,8 +1,8 @@
-"""One standby of the engine that may be read from, and what runs there.
+"""One standby of the engine that may be read from, and the statements that run there.
 
-It has what the primary has to keep tenants apart: pools, and a watch over time, locks and idle connections. One that
-does not answer, or that must not be read from (see `standby`), is let go at once: its connections are closed, and what
-was running on them fails over to the primary. One that is too far behind is left alone until it has caught up.
+It keeps tenants apart by the primary's means: pools, and a watch over time, locks and idle connections. If it does not
+answer, or must not be read from (see `standby`), all its connections are closed at once, and their statements run on
+the primary instead. If it is too far behind, it is not used until it has caught up.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ from tuplegate.engine.run.run import Running
 _log: Final = structlog.get_logger()
 
 _AVOIDED_S: Final = 10.0
-"""How long an address is let alone that led to several servers."""
+"""How long an address that led to several servers is avoided."""
 
 
 class Replica:
-    """`said` tells what keeps it from being read from, or "ok". `running` is what runs there now."""
+    """One standby. `said` is "ok", or the reason why it is not read from. `running` are the runs there now."""
 
     def __init__(
         self, number: int, conninfo: str, settings: EngineSettings, stocks: Stocks, probed: Probed, decider: Decider,
@@ -58,10 +58,10 @@ class Replica:
         self._decider = decider
         self._progress = progress
         self._open: tuple[Pools, Watch] | None = None
-        """While it is reached."""
+        """Set while the standby is reached."""
         self._looking: asyncio.Task[None] | None = None
         self.running = Running()
-        # What fails here is asked of the primary, so there is one attempt.
+        # A read that fails here is repeated on the primary, so one attempt is enough.
         self._attempts = Attempts(self.running, decider.guard, 1)
         self._measures = Measures("replica")
         self.said = "it was not looked at yet"
@@ -75,7 +75,7 @@ class Replica:
     # -- looking ------------------------------------------------------------------------------------------------
 
     async def visit(self) -> None:
-        """Find out whether it can be read from."""
+        """Find out whether the standby can be read from."""
         standby, progress = self.standby, self._progress
         if asyncio.get_running_loop().time() < self._avoided_until:
             return
@@ -100,7 +100,7 @@ class Replica:
             self._say("ok")
 
     async def _look(self, deadline: float = inf) -> None:
-        """Ask how far it is by now. Let it go where it must not be read from any more. Raises EngineFailure."""
+        """Ask for its current position. Close it if it must not be read from any more. Raises EngineFailure."""
         try:
             await self.standby.look(deadline)
         except NoStandby as failure:
@@ -108,7 +108,7 @@ class Replica:
             raise
 
     def _enter(self) -> tuple[Pools, Watch]:
-        """Make what statements run with there. The watch is there before the first of them. Raises EngineFailure."""
+        """Open the pools and the watch, which must exist before the first statement. Raises EngineFailure."""
         session = self.standby.session
         if session is None:
             raise port.EngineUnavailable("the replica went away")
@@ -122,7 +122,7 @@ class Replica:
         return pools, watch
 
     def _find_cause(self) -> str:
-        """Say why its replay may stand still, if the service knows."""
+        """Return a likely reason why its replay stands still, if the service knows one."""
         stuck = 0 if self._open is None else self._open[0].stubborn.stuck
         return ": a statement there ignores that it was told to end, and may hold up the replay" if stuck else ""
 
@@ -134,7 +134,7 @@ class Replica:
             )
 
     async def _let_go(self, failure: port.EngineFailure) -> None:
-        """Close all connections; what waits for an answer over one of them hears that it is lost."""
+        """Close all connections; callers that wait for an answer learn that it is lost."""
         self._say(_explain(failure))
         if isinstance(failure, Astray):
             self._avoided_until = asyncio.get_running_loop().time() + _AVOIDED_S
@@ -149,7 +149,7 @@ class Replica:
             await pools.close()
 
     async def catch_up(self, at_most_s: float) -> None:
-        """Ask how far it is by now; several who wait share one question."""
+        """Ask for its current position; concurrent callers share one question."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look_quietly())
         await asyncio.wait([self._looking], timeout=at_most_s)
@@ -171,13 +171,14 @@ class Replica:
         return self._open[0].find_pool(target)
 
     def _check_reached(self, after: Position | None) -> None:
-        """Raise where the standby was restarted while a connection was waited for. That is known by then: the
-        connection that is asked how far it is was lost before any other could be had."""
+        """Raise if the standby was restarted during the wait for a connection. It is known by then: the session that
+        asks for the position was lost before any other connection could be opened."""
         if not self.standby.has_reached(after):
             raise port.EngineUnavailable("the replica was restarted")
 
     def _write_position(self, timeline: int, lsn: int, after: Position | None) -> bytes:
-        """Return the position behind what was read. Raises NoStandby where that is not behind what was asked for."""
+        """Return the position behind the rows that were read. Raises NoStandby if it is before the one that the client
+        asked for."""
         if timeline != self.standby.timeline or (after is not None and (timeline, lsn) < after):
             raise NoStandby("the replica shows less than the client has seen")
         return Position(timeline, lsn).written()
@@ -190,7 +191,7 @@ class Replica:
         after: Position | None,
         deadline: float,
     ) -> port.Result:
-        """Make one attempt. Raises what keeps it from being answered here."""
+        """Make one attempt. Raises the failure that keeps the standby from answering."""
         target = target.replicated()
         run = Execution(self._find_pool(target), target, statement, bounds, deadline)
         timeline, now = self.standby.timeline, asyncio.get_running_loop().time()
@@ -209,7 +210,7 @@ class Replica:
         after: Position | None,
         deadline: float,
     ) -> port.TransactionResult:
-        """Make one attempt, as `query`."""
+        """Make one attempt, as `query` does."""
         target = target.replicated()
         run = TransactionRun(
             self._find_pool(target),
@@ -257,7 +258,7 @@ class Replica:
 
 
 def _explain(failure: port.EngineFailure) -> str:
-    """Return what a failure to look at a standby says of it."""
+    """Return the reason in a failure to look at a standby, for people."""
     if isinstance(failure, NoStandby):
         return str(failure)
     if isinstance(failure.__cause__, Unfit):
@@ -266,5 +267,5 @@ def _explain(failure: port.EngineFailure) -> str:
 
 
 async def _is_safe(_server: str, _until: float) -> bool:
-    """Nothing is written there."""
+    """Return true: nothing is written to a standby."""
     return True

@@ -1,6 +1,6 @@
 """The standbys of the engine that may be read from.
 
-Every standby is looked at twice a second, off the way of requests and within a bound.
+Each is looked at twice a second, outside of requests and within a bound.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from tuplegate.engine.postgres.standbys.progress import Progress
 from tuplegate.engine.postgres.standbys.replica import Replica
 
 TICK_S: Final = 0.5
-"""From one look at the standbys to the next."""
+"""The pause between two looks at the standbys."""
 _PAUSE_S: Final = 0.005
 
 
 class Replicas:
-    """All of them. `watch` goes on for as long as the worker lives."""
+    """All standbys of one engine. `watch` runs as long as the worker."""
 
     def __init__(self, progress: Progress, replicas: Sequence[Replica]) -> None:
         self._progress = progress
@@ -26,7 +26,7 @@ class Replicas:
 
     @property
     def states(self) -> dict[str, str]:
-        """By their numbers, in the order in which they were given: the addresses are nobody's business."""
+        """The states by the replicas' numbers, in the order of the settings: their addresses must not be shown."""
         return {f"replica {replica.number}": replica.said for replica in self._all}
 
     @property
@@ -53,7 +53,7 @@ class Replicas:
         await self._progress.close()
 
     async def choose(self, after: Position | None, until: float, without: Collection[Replica]) -> Replica | None:
-        """Return one that has come so far, waited for until then if need be; None where there is none."""
+        """Return a replica that has replayed past `after`, waiting for one until `until`; None if there is none."""
         loop = asyncio.get_running_loop()
         while True:
             usable = [replica for replica in self._all if replica.is_usable and replica not in without]
@@ -73,5 +73,5 @@ class Replicas:
                 await asyncio.sleep(_PAUSE_S)
 
     def _order(self, replica: Replica) -> tuple[int, int]:
-        """The least busy one, and of those that are equally so each in turn."""
+        """Prefer the replica with the fewest runs, and among equals take each in turn."""
         return len(replica.running.runs), (replica.number + self._turn) % len(self._all)

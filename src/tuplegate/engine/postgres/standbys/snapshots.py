@@ -1,13 +1,13 @@
-"""Reads at snapshot consistency: from a standby where that can answer, and otherwise as if there were none.
+"""Reads at snapshot consistency: a standby answers if it can, otherwise the primary, as if there were no standby.
 
-A standby answers successes alone. Whatever it refuses or fails in, the primary is asked, with the time that is left: a
-statement that writes after all, one that a conflict with the replay has ended, a table that has not arrived yet. Where
-the standby itself is at fault, because it goes away or is behind, another standby is asked first. That costs nothing
-but time, since nothing can have been written. Which statements are tried there at all is decided by their first word
-and a few others; what passes that by mistake is refused by the standby.
+Only successes come from a standby. If it refuses or fails, the primary is asked, with the time that is left: for a
+statement that writes after all, one that a conflict with the replay has ended, a table that has not arrived yet. If the
+standby itself is at fault, because it goes away or is behind, another standby is asked first. That costs only time,
+since nothing can have been written. The first word of a statement and a few others decide whether a standby is tried at
+all; a statement that passes by mistake is refused by the standby.
 
-Advisory locks are the exception: a standby would grant them, and they would exclude nobody who asks the primary. So
-a text that names them is for the primary.
+Advisory locks are the exception: a standby would grant them, but they would not exclude a holder on the primary. So a
+text that names them goes to the primary.
 """
 
 import asyncio
@@ -27,15 +27,16 @@ _T = TypeVar("_T")
 _FOR_PRIMARY: Final = re.compile(
     r"\b(?:insert|update|delete|merge|into|share|nextval|setval|lo_\w+|pg_notify)\b|advisory"
 )
-"""Words of what writes, locks rows or draws numbers. In a name or a literal they cost the way to the standby."""
+"""Words of statements that write, lock rows or draw numbers. A name or a literal that contains one keeps a read off the
+standbys, which does no harm."""
 
 
 _WAIT_S: Final = 0.25
-"""How long a read waits for a standby to come as far as its client has seen, before the primary answers."""
+"""How long a read waits for a standby to reach the client's position, before the primary answers."""
 _WAIT_SHARE: Final = 0.25
 """The part of a request's time that such a wait may take: the primary needs the rest."""
 _LENGTH_MAX: Final = 10_000
-"""Longer texts are the primary's: searching one would take too long of a turn of the loop."""
+"""Longer texts go to the primary: searching one would take too long of a turn of the loop."""
 
 
 def may_run_on_standby(statement: port.Statement) -> bool:
@@ -45,7 +46,7 @@ def may_run_on_standby(statement: port.Statement) -> bool:
 
 
 class SnapshotReads:
-    """Fills the port's `Snapshots`. `counts` are reads by who has answered them."""
+    """Fills the port's `Snapshots`. `counts` are the reads that replicas and the primary have answered."""
 
     def __init__(self, primary: port.Engine, replicas: Replicas | None) -> None:
         self._primary = primary
@@ -87,7 +88,7 @@ class SnapshotReads:
         on_replica: Callable[[Replica], Awaitable[_T]],
         on_primary: Callable[[port.Bounds], Awaitable[_T]],
     ) -> _T:
-        """Return a replica's answer; the primary's where there is no replica that gives one, and time is left."""
+        """Return a replica's answer; the primary's if no replica gives one and time is left."""
         while (replica := await self._choose(statements, watch)) is not None:
             try:
                 answer = await on_replica(replica)
@@ -128,9 +129,9 @@ class SnapshotReads:
 
 
 class _Watch:
-    """The time of one request, which may be spent in several places, and where it was tried.
+    """The time of one request across several servers, and the replicas that were tried.
 
-    `is_primarys`: the statement failed, and not the replica, so no other replica is asked.
+    `is_primarys`: the statement failed, not the replica, so no other replica is asked.
     """
 
     def __init__(self, bounds: port.Bounds, after: bytes | None) -> None:
@@ -144,7 +145,7 @@ class _Watch:
         self.is_primarys = False
 
     def note_failure(self, replica: Replica, failure: port.EngineFailure) -> None:
-        """Raise where nothing is left to be tried."""
+        """Note that a replica failed. Raise if nothing else can be tried."""
         self.tried.append(replica)
         self.is_primarys = not isinstance(failure, port.EngineUnavailable | port.EngineBusy)
         failure.on_replica = True
@@ -158,7 +159,8 @@ class _Watch:
         return port.Bounds(left_ms, self._bounds.rows_max, self._bounds.bytes_max, self._bounds.limit)
 
     def explain(self, late: port.EngineFailure) -> port.TimedOut:
-        """Make the failure of a request whose time is over, in words that the client knows: its limit was for all."""
+        """Return the failure of a request whose time is over, with the client's own time limit: it was for all servers
+        together."""
         failure = port.TimedOut(self._bounds)
         failure.on_replica = late.on_replica
         if isinstance(late, port.StatementFailed):
@@ -170,7 +172,7 @@ class _Watch:
 async def _begin(
     stack: AsyncExitStack, opening: AbstractAsyncContextManager[port.RowStream], replica: Replica, watch: _Watch
 ) -> port.RowStream | None:
-    """Return a stream whose first rows are there, so that it is known to run. None where somebody else is to be
+    """Return a stream whose first rows have arrived, so that it is known to run. None if another server must be
     asked."""
     opened = AsyncExitStack()
     try:

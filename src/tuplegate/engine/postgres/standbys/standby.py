@@ -1,10 +1,10 @@
-"""One standby, as the service's own session sees it: whether it can be trusted, and how far it is.
+"""One standby, as the service's own session sees it: whether it can be trusted, and its position.
 
-All connections lead to the server that this session leads to: one that was started at another moment is refused when it
-is opened (`only_server_of`). So what is found out here holds for all of them.
+All connections lead to this session's server: a server with another start time is refused when its connection is opened
+(`only_server_of`). So the findings here hold for all of them.
 
-What is known of how far a standby has come is always too little and never too much: it only moves forward, and with a
-restart of the standby, which ends our connection to it, it is forgotten.
+The known position of a standby is never too high: it only grows, and it is forgotten when the standby restarts, which
+ends our connection to it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tuplegate.engine.postgres.replication.seeker import addresses_of
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, only_server_of
 from tuplegate.engine.postgres.standbys.progress import ANSWER_S, Progress, in_time
 
-# The timeline is that of the stream of the log. No other function says it: the control file has that of the last
+# The timeline is that of the log's stream. No other function returns it: the control file has the timeline of the last
 # checkpoint, which a standby may have left since.
 _LOOK_SQL: Final = """
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn(), (SELECT system_identifier FROM pg_control_system()),
@@ -32,7 +32,7 @@ _UNBOUNDED: Final = "-1"
 
 
 class NoStandby(port.EngineUnavailable):
-    """It is not what may be read from; the message says why."""
+    """The server must not be read from; the message says why."""
 
 
 class Astray(NoStandby):
@@ -40,7 +40,7 @@ class Astray(NoStandby):
 
 
 class _StandbySession(AdminSession):
-    """Tells when its connection is lost, as with a restart of the standby."""
+    """A session that calls `on_lost` when its connection is lost, as by a restart of the standby."""
 
     def __init__(self, connector: AdminConnector, on_lost: Callable[[], None]) -> None:
         super().__init__(connector, METADATA_DATABASE)
@@ -54,7 +54,7 @@ class _StandbySession(AdminSession):
 
 
 class Standby:
-    """See the module's text. `timeline` and `replayed` are 0 while they are not known."""
+    """One standby. See the module's text. `timeline` and `replayed` are 0 while they are unknown."""
 
     def __init__(self, conninfo: str, progress: Progress) -> None:
         self._conninfo = conninfo
@@ -66,18 +66,20 @@ class Standby:
         self.replayed = 0
 
     def has_reached(self, position: Position | None) -> bool:
-        """Return whether it shows all that the position stands for. One of another timeline may not be part of it."""
+        """Return whether it has replayed past the position. A position of another timeline may not be part of its
+        history."""
         if not self.timeline:
             return False
         return position is None or (position.timeline == self.timeline and position.lsn <= self.replayed)
 
     async def reach(self) -> None:
-        """Open a session for the server that its name leads to just now. Raises EngineFailure."""
+        """Open a session with the server that its name leads to just now. Raises EngineFailure."""
         connector = await in_time(self._find_address())
         self.session = _StandbySession(connector, self.forget)
 
     async def _find_address(self) -> AdminConnector:
-        """One look-up of a name at a time: it may take long, and nothing ends it."""
+        """Return a connector to the standby's first address. Look the name up once at a time: it may take long, and
+        nothing can end it."""
         place, conninfo = self.place, self._conninfo
         if not place.is_socket and not place.address:
             if self._lookup is None or self._lookup.done():
@@ -89,8 +91,8 @@ class Standby:
         return AdminConnector(conninfo, ANSWER_S, primary=only_server_of(conninfo), to_standby=True)
 
     async def look(self, deadline: float = inf) -> None:
-        """Ask what it is, and how far. Raises NoStandby where it must not be read from, and another EngineFailure where
-        it does not say."""
+        """Ask for its identity and position. Raises NoStandby if it must not be read from, and another EngineFailure if
+        it does not answer."""
         session = self.session
         if session is None:
             raise port.EngineUnavailable("the replica went away")
@@ -120,7 +122,7 @@ class Standby:
         if system != progress.system:
             raise NoStandby("it is the standby of another server")
         if timeline is None:
-            # Where it has not moved since its timeline was seen, it shows what it did then.
+            # If it has not moved since its timeline was seen, it still shows the same.
             if (self.timeline, self.replayed) != (progress.timeline, lsn):
                 raise NoStandby(_explain_unknown_timeline(None if sees == "t" else role))
         elif int(timeline) != progress.timeline:
@@ -134,7 +136,7 @@ class Standby:
         self.timeline, self.replayed = progress.timeline, lsn
 
     def forget(self) -> None:
-        """After a restart it may show less than before."""
+        """Forget the position: after a restart the standby may show less than before."""
         self.timeline = self.replayed = 0
 
     async def close(self) -> None:
@@ -145,6 +147,6 @@ class Standby:
 
 
 def _explain_unknown_timeline(blind: str | None) -> str:
-    """`blind` is the service's role, where that may not see it."""
+    """Return the reason for people. `blind` is the service's role, if its rights do not suffice."""
     why = "it streams no log just now" if blind is None else f"GRANT pg_read_all_stats TO {blind} on the primary"
     return f"the timeline that it follows is not known: {why}"

@@ -1,7 +1,7 @@
-"""Asks the catalog what is in a tenant's database, and whether the engine keeps its word.
+"""Lists the tables of a tenant's database, and reads whether the engine's commits are durable.
 
-They run with the rights of whoever asks, in a function that was parsed where nothing of a tenant's was, so no operator
-or function of a tenant's can be meant by them.
+The questions run with the rights of the key that asks, in a function that was parsed before the tenant had defined
+anything, so that no operator or function of the tenant's can be called by them.
 """
 
 from psycopg.pq.abc import PGresult
@@ -22,8 +22,8 @@ _COMMIT = Command(b"COMMIT")
 _LOCK_NOT_AVAILABLE = "55P03"
 _ATTEMPTS_MAX = 3
 
-# Sizes and defaults are read under a lock on their relation. One that another transaction has for itself alone, or
-# waits for, is listed without them; what is locked after that look costs another attempt.
+# Sizes and defaults are read under a lock on their relation. A relation that another transaction has locked
+# exclusively, or waits to, is listed without them; one that is locked after that look costs another attempt.
 TABLES_FUNCTION = r"""
 CREATE FUNCTION tuplegate.tables() RETURNS SETOF json LANGUAGE sql STABLE
 BEGIN ATOMIC

@@ -23,7 +23,7 @@ LOOK_EVERY_S = 2.0
 
 
 class Scratch:
-    """`hold` is the ledger's."""
+    """Makes and drops scratch schemas. `hold` is the ledger's."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Scratch:
 
     @asynccontextmanager
     async def schema(self, database: str) -> AsyncIterator[str]:
-        """Raises CommitsRefused while nothing may be written."""
+        """Make a schema, and drop it when the block is left. Raises CommitsRefused while nothing may be written."""
         refusal = self._connector.primary.refuses
         if refusal is not None:
             raise CommitsRefused(refusal)
@@ -60,7 +60,7 @@ class Scratch:
             await session.fetch(f"CREATE SCHEMA {name}")
 
     async def _unmake(self, making: "asyncio.Task[None]", database: str, name: str) -> None:
-        """Drop a schema, also after a client that left while it was being made."""
+        """Drop a schema, even if its client left while it was being made."""
         await asyncio.wait([making])
         try:
             async with self._session(database) as session:
@@ -72,7 +72,8 @@ class Scratch:
     # -- what others have left ----------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Drop what was left in any database by workers that died, and later what this one could not drop itself."""
+        """Drop schemas that dead workers have left in any database, and later those that this worker could not drop
+        itself."""
         try:
             if self._everywhere or self._suspects:
                 there = await self._databases()

@@ -1,9 +1,9 @@
 """Brings a tenant's database to another engine: PostgreSQL's pg_dump writes to its pg_restore.
 
-Contract: both programs run with the rights of the tenant's roles and no others. Unlike a dump for people it has the
-rights to things in it, which name the roles of the source; the caller makes them name the new database's own. The
-source is silent meanwhile. What was restored is durable when the next commit on that engine is. Neither program
-outlives this process.
+Contract: both programs run with the rights of the tenant's roles and no others. Unlike a dump for people, this one
+includes rights, which name the roles of the source; the caller replaces those by the new database's own. The source is
+silent meanwhile. The restored data are durable once the next commit on that engine is. Neither program outlives this
+process.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _LOOK_S = 1.0
 NO_CONNECTION = "connection to server"
 
 _SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "tuplegate")
-"""The rights that the service has taken away there are those of every database of an installation."""
+"""The service has changed rights in these schemas, in the same way in every database of an installation."""
 
 DUMP_SETTINGS = {"default_transaction_isolation": "repeatable read", "default_transaction_read_only": "on"}
 _RESTORE_SETTINGS = {
@@ -50,7 +50,7 @@ _RESTORE_SETTINGS = {
     "local_preload_libraries": "",
 }
 
-# What the sessions of a role do, and how far they are.
+# The activity and progress of a role's sessions.
 _PROGRESS = """
 SELECT a.pid, a.query_start, a.state, c.bytes_processed, c.tuples_processed, i.phase, i.blocks_done, i.tuples_done,
        upper(substring(a.query FROM '^\\s*(\\w+(\\s+\\w+)?)'))
@@ -68,7 +68,8 @@ SELECT c.oid::regclass FROM pg_class c WHERE c.relkind = 'r' AND c.relrowsecurit
 """
 
 
-# Rights and policies that name a tenant's role; the catalog is of all databases, and tells the object by its numbers.
+# Rights and policies that name another tenant's role. The catalog is shared by all databases, and names the object by
+# numbers.
 _NAMED = f"""
 SELECT s.classid, s.objid, s.objsubid, r.rolname
   FROM pg_shdepend s JOIN pg_roles r ON r.oid = s.refobjid JOIN pg_database d ON d.oid = s.dbid
@@ -80,28 +81,28 @@ _DESCRIBE = "SELECT pg_describe_object($1::oid, $2::oid, $3::int)"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A database and how its engine is reached, with the programs that are for that engine."""
+    """A database, its engine's connector, and the programs for that engine."""
 
     connector: AdminConnector
     secret: bytes
     tools: tuple[DumpTool, ...]
     database: str
     stall_s: float = 300.0
-    """How long work there may come no further."""
+    """How long work there may make no progress."""
 
     def session(self) -> AdminSession:
         return AdminSession(self.connector, self.database)
 
     def patient(self) -> AdminSession:
-        """For statements that take as long as there is data."""
+        """Return a session for statements that take as long as there is data."""
         return AdminSession(self.connector, self.database, patient=True, limit_s=self.stall_s)
 
     def tenant(self, role: str | None = None) -> AdminSession:
-        """The same, with the tenant's rights or those of another role."""
+        """Return a patient session with the tenant's rights, or those of another role."""
         return TenantSession(self.connector, self.secret, self.database, role, patient=True, limit_s=self.stall_s)
 
     def watcher(self) -> AdminSession:
-        """Sees all sessions on the engine, and the log of changes."""
+        """Return a session that sees all sessions on the engine, and the log of changes."""
         return AdminSession(self.connector, METADATA_DATABASE, limit_s=self.stall_s)
 
     async def conninfo(self, role: str, settings: dict[str, str]) -> tuple[dict[str, str], str]:
@@ -115,7 +116,7 @@ class Side:
 
 
 async def read_sorting(session: AdminSession, database: str) -> str:
-    """Return how a database sorts texts, as the end of a CREATE DATABASE."""
+    """Return a database's collation, as the end of a CREATE DATABASE."""
     [(row,)] = await session.fetch(_SORTING, database)
     found = msgspec.json.decode(str(row))
     match found["datlocprovider"]:
@@ -129,7 +130,7 @@ async def read_sorting(session: AdminSession, database: str) -> str:
 
 
 async def check_fit(source: Side, destination: Side) -> None:
-    """Raise NotSupported where the destination could not hold the same."""
+    """Raise NotSupported if the destination could not hold the same."""
     async with source.session() as old, destination.session() as new:
         [(major,)], [(new_major,)] = await old.fetch(_MAJOR), await new.fetch(_MAJOR)
         if int(str(new_major)) < int(str(major)):
@@ -147,7 +148,7 @@ async def check_fit(source: Side, destination: Side) -> None:
 
 
 async def _check_names(source: Side) -> None:
-    """Raises NotSupported where a right or a policy names a role of another database: it is not on the other engine."""
+    """Raise NotSupported if a right or a policy names a role of another database, which the other engine lacks."""
     async with source.watcher() as session:
         named = await session.fetch(_NAMED, source.database)
     for *numbers, role in named:
@@ -161,7 +162,7 @@ async def _check_names(source: Side) -> None:
 
 @asynccontextmanager
 async def allow_dump(source: Side) -> AsyncIterator[None]:
-    """Let the role that dumps into a silent database, and nobody else."""
+    """Let the dumping role into a silent database, and nobody else."""
     owners, database = source.connector.owners, source.database
     role = roles.name_dump_role(database)
     async with AdminSession(source.connector, METADATA_DATABASE) as session:
@@ -176,7 +177,7 @@ async def allow_dump(source: Side) -> AsyncIterator[None]:
 
 
 async def forbid_dump(source: Side) -> None:
-    """Take back what `allow_dump` gives. May be repeated."""
+    """Undo `allow_dump`. May be repeated."""
     async with AdminSession(source.connector, METADATA_DATABASE) as session:
         await session.fetch(f"REVOKE CONNECT ON DATABASE {source.database} FROM {quote(source.connector.owners.dump)}")
         await session.fetch(f"DROP ROLE IF EXISTS {roles.name_dump_role(source.database)}")
@@ -192,10 +193,11 @@ async def dump_and_restore(
     only: Sequence[str] = (),
     check: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Bring everything of the tenant's over. `role` restores it, in the name of the new writing role.
+    """Bring all data of the tenant over. `role` restores them, in the name of the new writing role.
 
-    `snapshot` is the moment that is copied, if not now; with `only` it is the rows of these tables, which are there.
-    `check` is called every second, and ends it by what it raises. So does NoProgress: the tenant's code runs in it.
+    `snapshot` is the moment to copy, by default now; with `only`, copy only the rows of these existing tables. `check`
+    is called every second, and its exceptions end the copy. Without progress for too long, raise NoProgress: the
+    tenant's code runs in it.
     """
     async with source.session() as session:
         left_out = [*_SYSTEM_SCHEMAS, *await find_schemas(session, source.secret)]
@@ -241,8 +243,8 @@ async def _watch(
     ends: tuple[tuple[Side, str], tuple[Side, str]],
     check: Callable[[], Awaitable[None]] | None,
 ) -> tuple[int, int]:
-    """Waits until both have ended. Where neither comes any further, their sessions are ended, too: a tenant's code in
-    them would go on without the program."""
+    """Wait until both have ended. If neither makes progress, end their sessions, too: a tenant's code in them would
+    continue without the program."""
     clock = asyncio.get_running_loop().time
     seen: list[object] = []
     changed_at = look_at = clock() + _LOOK_S
@@ -265,7 +267,7 @@ async def _watch(
 
 
 def _describe(now: Sequence[Sequence[tuple[str | None, ...]]]) -> str:
-    """Return what the sessions of the programs do, by the kind of their statement."""
+    """Describe the activity of the programs' sessions, by the kind of their statement."""
     kinds = [str(row[-1]) for rows in reversed(now) for row in rows if row[2] == "active"]
     return f"the statement {kinds[0]} of the copy" if kinds else "the copy"
 
@@ -278,14 +280,14 @@ def _tool(tools: tuple[DumpTool, ...], major: int, program: str) -> DumpTool:
 
 
 async def end_program(process: "subprocess.Popen[bytes]") -> None:
-    """End the program where it has not ended by itself. One that dumps then cancels its statement in the engine."""
+    """End the program if it has not ended by itself. A dumping one then cancels its statement in the engine."""
     if process.poll() is None:
         process.terminate()
         await wait_for_exit(process)
 
 
 async def wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
-    """Wait for the exit status of a program that is about to end; kill it where it takes too long."""
+    """Wait for the exit status of a program that is about to end; kill it if that takes too long."""
     deadline = asyncio.get_running_loop().time() + _END_S
     while (status := process.poll()) is None:
         if asyncio.get_running_loop().time() > deadline:

@@ -1,8 +1,8 @@
-"""Two databases of which one must be the copy of the other, compared while neither is written.
+"""Compares a database with its copy, while neither is written.
 
-Tables with their columns, the state of sequences, and rows: of every table how many there are, and a sum over their
-contents. That takes as long as there is data, while requests are held: so large tables are left out of the sums, and
-the largest of the counts, by their size, and sums are made for a limited time.
+It compares tables with their columns, the state of sequences, and rows: the number of rows of every table, and a sum
+over their contents. That takes time in proportion to the data, while requests are held: so large tables are left out of
+the sums, and the largest out of the counts, by their size, and sums are made for a limited time.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from tuplegate.engine.postgres.transfer.definitions import own_schemas
 
 SUMMED_MAX = 64 * 2**20
 COUNTED_MAX = 2**30
-"""Bytes of tables that are looked at in full, and that are counted, the small ones first."""
+"""The bytes of tables that are compared in full, and that are counted, the small ones first."""
 _SUMS_S = 2.0
-"""For how long contents are looked at: they are compressed, and can be many times as large."""
+"""The time for comparing contents: they are compressed, and can be many times as large."""
 _Row = tuple[str | None, ...]
 
 _TABLES: Final = """
@@ -40,15 +40,15 @@ _SUM: Final = ", sum(hashtextextended(textin(record_out(t.*)), 0)::numeric)"
 
 
 async def compare_sides(source: Side, destination: Side, role: str) -> None:
-    """Raises MoveFailed, naming the first difference. `role` may read all at the destination; the one that dumps is let
-    into the source."""
+    """Raise MoveFailed, naming the first difference. `role` may read everything at the destination; the dumping role
+    may enter the source."""
     reader = roles.name_dump_role(source.database)
     async with source.session() as session, source.tenant(reader) as old, destination.tenant(role) as new:
         await _compare(old, new, await find_schemas(session, source.secret))
 
 
 async def _compare(old: AdminSession, new: AdminSession, scratch: Sequence[str]) -> None:
-    """`scratch` are the schemas of the service's own in the old one."""
+    """Compare two open databases. `scratch` are the schemas of the service's own in the old one."""
     for session in (old, new):
         # An error, rather than rows that a policy hides.
         await session.fetch("SELECT set_config('row_security', 'off', false)")
@@ -66,7 +66,7 @@ async def _compare(old: AdminSession, new: AdminSession, scratch: Sequence[str])
 
 
 async def _compare_rows(old: AdminSession, new: AdminSession, tables: list[tuple[str, int]]) -> None:
-    """Tables with their sizes, the small ones first."""
+    """Compare the rows of tables, given with their sizes, the small ones first."""
     looked = 0
     sums_end = asyncio.get_running_loop().time() + _SUMS_S
     for name, size in tables:
@@ -83,7 +83,7 @@ async def _compare_rows(old: AdminSession, new: AdminSession, tables: list[tuple
 
 
 async def _ask(old: AdminSession, new: AdminSession, question: str, limit_s: float = 0.0) -> tuple[_Row, _Row] | None:
-    """The row of each; None where one takes longer than the limit."""
+    """Return the row of each; None if one takes longer than the limit."""
     limit = ("SELECT set_config('statement_timeout', $1, true)", (f"{limit_s:g}s",))
     asked = (session.run_atomically([limit, (question, ())]) for session in (old, new))
     answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -98,5 +98,5 @@ async def _ask(old: AdminSession, new: AdminSession, question: str, limit_s: flo
 
 
 def states_of(sequences: Sequence[str]) -> str:
-    """A question for the states of sequences."""
+    """Return a question for the states of sequences."""
     return " UNION ALL ".join(f"SELECT {quote_text(name)}, last_value, is_called FROM {name}" for name in sequences)

@@ -1,7 +1,7 @@
-"""Describes what a tenant has defined in its database, as one text: another text where anything is defined otherwise.
+"""Describes a tenant's definitions in its database as one text: any changed definition gives another text.
 
-Every catalog of the engine is in one of two tables, with the rows that count, or with the reason why none does. An
-engine that has a catalog which is in neither is one that this module does not know: `find` refuses it.
+Every catalog of the engine is in one of two tables, with the condition for its rows that count, or with the reason why
+none does. If an engine has a catalog in neither table, this module does not know the engine: `find` refuses it.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tuplegate.engine.port import NotSupported
 from tuplegate.engine.postgres.service.admin import AdminSession
 
 _FIRST_OWN: Final = 16384
-"""Numbers below are of what the engine itself has, which a tenant cannot change."""
+"""Smaller numbers belong to the engine's own objects, which a tenant cannot change."""
 
 _RELATION, _SCHEMA, _NUMBER = "in a table, view, index or sequence", "in a schema", "by its number"
 
@@ -63,7 +63,7 @@ _COMPARED: Final[dict[str, tuple[str, str]]] = {
     "pg_seclabel": (_NUMBER, "objoid"),
     "pg_transform": (_NUMBER, "oid"),
     "pg_ts_config_map": (_NUMBER, "mapcfg"),
-    # What goes with an extension, and which table a sequence belongs to, is written nowhere else.
+    # The objects of an extension, and the table that a sequence belongs to, are recorded nowhere else.
     "pg_depend": (_RELATION, f"deptype IN ('e', 'x') AND objid >= {_FIRST_OWN} OR deptype = 'a' AND objid"),
 }
 
@@ -97,16 +97,16 @@ _CATALOGS: Final = "SELECT relname FROM pg_class WHERE relnamespace = 'pg_catalo
 
 
 def own_schemas(scratch: Sequence[str]) -> str:
-    """A condition that holds for the schemas `n` of the tenant's. `scratch` are the names of the service's own.
+    """Return a condition that holds for the tenant's schemas `n`. `scratch` are the names of the service's own.
 
-    No tenant can make one that begins with `pg_`, nor what is in the others.
+    No tenant can make one that begins with `pg_`, nor change the others.
     """
     names = ", ".join(quote_text(name) for name in ("information_schema", "tuplegate", *scratch))
     return f"n.nspname !~ '^pg_' AND n.nspname NOT IN ({names})"
 
 
 async def find(session: AdminSession, scratch: Sequence[str]) -> str:
-    """A hash over all definitions of the tenant's. Raises NotSupported for an engine with catalogs of another kind."""
+    """Return a hash over all definitions of the tenant's. Raises NotSupported for an engine with unknown catalogs."""
     there = {str(name) for (name,) in await session.fetch(_CATALOGS)}
     if unknown := sorted(there - KNOWN):
         raise NotSupported(f"its engine keeps definitions in {unknown[0]}, which the service does not know")

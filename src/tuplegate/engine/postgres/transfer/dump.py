@@ -1,13 +1,13 @@
 """Dumps tenants' databases with PostgreSQL's own pg_dump, as a stream in the format that pg_restore reads.
 
-Contract: the program runs with the rights of the tenant's writing role and no others (`roles.write_dumping`). So
-whatever a tenant has put into its catalog meets nothing but its own things. It reads in one REPEATABLE READ, READ ONLY
-transaction: none of its statements is serializable, so it takes no room in that check and the guard need not know it.
-It leaves out what is the service's own. It waits for locks for a bounded time, has a deadline over all, and does not
-outlive the block it was opened in, nor this process.
+Contract: the program runs with the rights of the tenant's writing role and no others (`roles.write_dumping`). So code
+in the tenant's catalog can only reach the tenant's own objects. The program reads in one REPEATABLE READ, READ ONLY
+transaction: that takes no room in the check of serializable transactions, and the guard need not know it. The service's
+own objects are left out. The wait for locks is bounded, and so is the whole dump. The program does not outlive the
+block it was opened in, nor this process.
 
-One dump of a database runs at a time, few in an installation, and of these an organization has half: names held in the
-engine say so.
+One dump of a database runs at a time, few in an installation, and an organization has at most half of these. Names held
+in the engine ensure that.
 """
 
 import asyncio
@@ -33,11 +33,12 @@ _BLOCK_BYTES = 128 * 1024
 _SAID_BYTES_MAX = 8 * 1024
 _SAID_CHARACTERS_MAX = 1000
 _LOCKED = "canceling statement due to statement timeout"
-"""The program bounds nothing but its wait for locks by it."""
+"""The error of a wait for a lock: the program uses this timeout only for those."""
 
 
 class Dumps:
-    """`hold` is the ledger's, and `hold_place` the same for all engines of the installation."""
+    """Dumps databases, within the bounds of the installation. `hold` is the ledger's, and `hold_place` the same for all
+    engines of the installation."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class Dumps:
             async with AdminSession(self._connector, METADATA_DATABASE) as session:
                 await session.fetch(f"DROP ROLE IF EXISTS {roles.name_dump_role(database)}")
         except port.EngineFailure as failure:
-            # It goes with the next dump, or with the database.
+            # The role goes with the next dump, or with the database.
             _log.warning("the role of a dump was not removed", database=database, reason=str(failure))
 
     async def _command(
@@ -147,7 +148,7 @@ class Dumps:
 
 
 class _Program:
-    """One run of pg_dump. Its output goes out as it is asked for: a slow reader slows it down."""
+    """One run of pg_dump. Its output is read on demand, so a slow reader slows it down."""
 
     def __init__(self, tool: DumpTool, timeout_s: float) -> None:
         self._tool = tool
@@ -169,7 +170,7 @@ class _Program:
         self._timer = self._loop.call_later(self._timeout_s, self._expire)
 
     async def read_first(self) -> bytes:
-        """Return so much of it that a small dump is whole by then, or has failed."""
+        """Return so much of its output that a small dump is complete by then, or has failed."""
         found = b""
         while len(found) < _BLOCK_BYTES:
             block = await self.read()
@@ -185,7 +186,7 @@ class _Program:
             block = await self.read()
 
     async def read(self) -> bytes:
-        """Return the next bytes; none at the end. Raises where that came too early."""
+        """Return the next bytes; none at the end. Raises if the program has failed."""
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
@@ -200,7 +201,7 @@ class _Program:
             return block
 
     async def end(self) -> None:
-        """End it where it has not ended by itself, and let go of all that it had. May be repeated."""
+        """End the program if it has not ended by itself, and release its resources. May be repeated."""
         if self._timer is not None:
             self._timer.cancel()
         process = self._process
@@ -226,7 +227,7 @@ class _Program:
             self._process.terminate()
 
     def _hear(self) -> None:
-        """Keep the end of what it says beside the dump, which must not stand still because nobody listens."""
+        """Read the program's messages, so that it does not block on them; keep their end."""
         assert self._process is not None
         assert self._process.stderr is not None
         descriptor = self._process.stderr.fileno()
@@ -267,8 +268,7 @@ class _Program:
 
 
 async def _wait_to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for a program to end, also where the waiter is cancelled: a program that nobody knows of is worse than the
-    wait."""
+    """Run to the end even if the caller is cancelled: a forgotten program would be worse than the wait."""
     task = asyncio.get_running_loop().create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

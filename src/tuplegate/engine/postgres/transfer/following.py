@@ -1,12 +1,13 @@
 """Keeps the copy of a database in use up to date, by logical decoding, until the source is silent.
 
-A slot at the source gathers what is committed from before the copy is made, and the plugin `pgoutput` tells it. The
-service itself reads it and applies it: the two engines need not reach each other. The slot comes first, then a snapshot
-that has seen all that the slot does not tell; what the copy has seen of the rest is left out, by its number.
+A slot at the source collects all commits from before the copy on, and the plugin `pgoutput` decodes them. The service
+itself reads and applies them: the two engines need not reach each other. The slot is made first, then a snapshot that
+includes every commit before the slot; commits of the slot that the snapshot already includes are skipped, by their
+transaction number.
 
-Decoding does not carry everything. Sequences, tables without a primary key, unlogged ones and materialized views are
-brought when the source is silent; where definitions have changed meanwhile, or there are large objects, the copy counts
-for nothing, and MoveFailed says so.
+Decoding does not carry everything. Sequences, tables without a primary key, unlogged tables and materialized views are
+brought when the source is silent. If definitions have changed meanwhile, or there are large objects, the copy is
+worthless, and MoveFailed says so.
 """
 
 import asyncio
@@ -32,13 +33,13 @@ PUBLICATION = "tuplegate_move"
 _PORTION = 500
 _PORTION_BYTES = 8 * 2**20
 _CHANGE_BYTES_MAX = 64 * 2**20
-"""A change, which is one row, is read and written as a whole."""
+"""The bound on one change, that is one row, which is read and written as a whole."""
 _CHANGES_AT_ONCE = 20_000
 _OLDER_END_S = 30.0
 _OLDER = f"a transaction at its engine does not end within {_OLDER_END_S:g} s"
 _SLOT_END_S = 10.0
 _HELD_S = 10.0
-"""How long work may come no further while requests are held for the database."""
+"""How long work may make no progress while requests for the database are held."""
 _TICK_S = 0.05
 
 _KEPT = (
@@ -50,7 +51,7 @@ SELECT current_setting('wal_level') = 'logical',
        (SELECT count(*) FROM pg_replication_slots) < current_setting('max_replication_slots')::int,
        (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user)
 """
-# Triggers and rules of these kinds act on what is applied, too: they would do again what they have done at the source.
+# Triggers and rules of these kinds act on applied changes, too: they would repeat their effects from the source.
 _OBSTACLES = """
 SELECT 'it has large objects' WHERE EXISTS (SELECT FROM pg_largeobject_metadata)
  UNION ALL
@@ -61,8 +62,8 @@ SELECT format('the rule %I of the table %s is ENABLE ALWAYS or ENABLE REPLICA', 
   FROM pg_rewrite WHERE ev_enabled IN ('A', 'R')
  LIMIT 1
 """
-# Tables whose rows are told apart by a primary key, or by the unique index that was chosen for it, and whether the
-# publication has them; and the others.
+# Tables whose rows have a primary key, or a unique index chosen as identity, and whether the publication has them; and
+# the other tables.
 _TABLES = f"""
 SELECT c.oid::regclass::text,
        c.relpersistence = 'p' AND EXISTS (
@@ -78,13 +79,13 @@ SELECT nspname, relname, attname
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE attidentity = 'a' AND NOT attisdropped
 """
-# The last columns tell a view that was refreshed from one that was not.
+# The last columns differ between a view that was refreshed and one that was not.
 _VIEWS = """
 SELECT c.oid::regclass::text, c.relfilenode, s.n_tup_ins, s.n_tup_del
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_stat_all_tables s ON s.relid = c.oid
  WHERE c.relkind = 'm' AND c.relispopulated AND {own} ORDER BY c.oid
 """
-# With each change, how many bytes the next ones have.
+# With each change, the bytes of the next ones.
 _CHANGES = f"""
 DECLARE changes NO SCROLL CURSOR FOR
 SELECT CASE WHEN length(data) <= {_CHANGE_BYTES_MAX} THEN encode(data, 'hex') END,
@@ -96,8 +97,8 @@ SELECT CASE WHEN length(data) <= {_CHANGE_BYTES_MAX} THEN encode(data, 'hex') EN
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a move: the time that the copy may take, how long it may come no further, and how much of its log the engine
-    of the source may keep for it."""
+    """The limits of a move: the time that the copy may take, the time that it may make no progress, and the bytes of
+    its log that the source's engine may keep for it."""
 
     timeout_s: float = 3600.0
     stall_s: float = 300.0
@@ -109,15 +110,15 @@ def name_slot(source: str) -> str:
 
 
 async def stop_following(source: Side) -> None:
-    """Removes slot and publication from a source, if they are there. The slot keeps the engine's log of changes.
+    """Remove slot and publication from a source, if they exist. The slot makes the engine keep its log of changes.
 
-    The role that dumps must be let in: the publication is its own, so that the tenant cannot change what is told.
-    Raises EngineBusy where somebody still reads the slot.
+    The dumping role must be let in: it owns the publication, so that the tenant cannot change what is published. Raises
+    EngineBusy if the slot is still being read.
     """
     slot = name_slot(source.database)
     deadline = asyncio.get_running_loop().time() + _SLOT_END_S
     async with source.watcher() as session:
-        # A reader whose worker was killed goes on until it has something to say.
+        # A reader whose worker was killed continues until it has something to send.
         while reader := await session.fetch(_READER, slot):
             if asyncio.get_running_loop().time() > deadline:
                 raise port.EngineBusy("the log of changes is still being read; that is ended later")
@@ -132,8 +133,8 @@ async def stop_following(source: Side) -> None:
 
 
 class Follower:
-    """See the module's text. `role` may write what belongs to the tenant at the destination, and read at the source as
-    the one that dumps does. `limits` are those of a move."""
+    """Follows one source. See the module's text. `role` may write the tenant's objects at the destination, and read the
+    source like the dumping role. `limits` are those of a move."""
 
     def __init__(self, source: Side, destination: Side, role: str, limits: Limits) -> None:
         self._source = source
@@ -146,7 +147,7 @@ class Follower:
         self._changes = Changes(Snapshot(0, frozenset()))
 
     async def begin(self) -> None:
-        """Make publication and slot. Raises NotSupported where the source cannot be followed."""
+        """Make publication and slot. Raises NotSupported if the source cannot be followed."""
         async with self._source.session() as session:
             [(logical, has_slot, may)] = await session.fetch(_CAN)
             for wrong, reason in (
@@ -163,7 +164,7 @@ class Follower:
         async with self._source.tenant(roles.name_dump_role(self._source.database)) as session:
             await session.fetch(f"CREATE PUBLICATION {PUBLICATION}" + (f" FOR TABLE {', '.join(told)}" if told else ""))
         async with replace(self._source, stall_s=2 * _OLDER_END_S).patient() as session:
-            # It waits for all who write on the engine, and that is a wait for locks.
+            # It waits for all writing transactions on the engine, and that is a wait for locks.
             await session.fetch("SELECT set_config('lock_timeout', $1, false)", f"{_OLDER_END_S:g}s")
             try:
                 await session.fetch(
@@ -174,11 +175,11 @@ class Follower:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[str]:
-        """Of the source, for whoever copies it: it has seen all that the slot does not tell."""
+        """Yield a snapshot of the source, for its copy: it includes every commit before the slot."""
         async with self._source.patient() as session:
             [(end,)] = await session.fetch("SELECT pg_snapshot_xmax(pg_current_snapshot())")
             deadline = asyncio.get_running_loop().time() + _OLDER_END_S
-            # A commit can be in the log, before the slot's beginning, and not be seen yet.
+            # A commit can be in the log before the slot's start, and not be visible yet.
             over = "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8"
             while (await session.fetch(over, end))[0][0] != "t":
                 if asyncio.get_running_loop().time() > deadline:
@@ -190,7 +191,7 @@ class Follower:
             yield str(exported)
 
     async def _look_around(self, session: AdminSession, seen: Snapshot) -> None:
-        """Notes what is there at the moment of the copy. Whatever is not told from then on is brought at the end: a
+        """Note the state at the moment of the copy. Data that are not published from then on are brought at the end: a
         table may have been made since the publication was."""
         await _check_obstacles(session)
         own = await self._own_schemas(session)
@@ -209,7 +210,7 @@ class Follower:
         return await definitions.find(session, await find_schemas(session, self._source.secret))
 
     async def catch_up(self) -> int:
-        """Apply what was committed at the source since the last time; return how many changes."""
+        """Apply the changes committed at the source since the last call; return their number."""
         count = 0
         await self.check_log()
         async with self._source.patient() as session:
@@ -227,13 +228,13 @@ class Follower:
         return count
 
     async def copy(self) -> None:
-        """Brings everything of one moment, after which `catch_up` has something to add to."""
+        """Bring all data of one moment, to which `catch_up` then adds."""
         source, destination, timeout_s = self._source, self._destination, self._limits.timeout_s
         async with self.snapshot() as moment:
             await dump_and_restore(source, destination, self._role, timeout_s, snapshot=moment, check=self.check_log)
 
     async def check_log(self) -> None:
-        """Raises NoProgress where the engine of the source keeps too much of its log for this move."""
+        """Raise NoProgress if the source's engine keeps too much of its log for this move."""
         async with self._source.watcher() as session:
             rows = await session.fetch(_KEPT, name_slot(self._source.database))
         if rows and int(str(rows[0][0])) > self._limits.log_bytes_max:
@@ -243,11 +244,11 @@ class Follower:
             )
 
     async def finish(self) -> None:
-        """Brings the rest from a source that is silent. Raises MoveFailed where the copy is not one any more."""
+        """Bring the rest from a silent source. Raises MoveFailed if the copy differs."""
         self._source = replace(self._source, stall_s=min(_HELD_S, self._source.stall_s))
         self._destination = replace(self._destination, stall_s=min(_HELD_S, self._destination.stall_s))
         async with AdminSession(self._source.connector, METADATA_DATABASE) as session:
-            # What was committed without waiting for the disk is told only once it is there.
+            # A commit that did not wait for the disk is decoded only once it is there.
             await session.fetch("SELECT pg_logical_emit_message(true, 'tuplegate', '')")
         while await self.catch_up():
             pass
@@ -285,7 +286,7 @@ async def _check_obstacles(session: AdminSession) -> None:
 
 
 async def _portions(session: AdminSession) -> AsyncIterator[list[bytes]]:
-    """Yield what the cursor has, so many changes at once that memory stays bounded: a row can be large."""
+    """Yield the cursor's changes, so many at once that memory stays bounded: a row can be large."""
     changes: list[bytes] = []
     size, ahead = 0, _PORTION_BYTES + 1
     while rows := await session.fetch(f"FETCH {_PORTION if ahead <= _PORTION_BYTES else 1} FROM changes"):
@@ -315,7 +316,7 @@ async def _apply(writer: AdminSession, steps: list[Step]) -> None:
 
 
 async def try_to_stop(source: Side) -> None:
-    """When a move is over. What is in the way is tried again with all that is left over."""
+    """Stop following after a move. If that fails, the clean-up of leftovers tries again."""
     try:
         await stop_following(source)
     except port.EngineFailure as failure:

@@ -1,7 +1,7 @@
-"""Makes statements of the changes that PostgreSQL's own plugin `pgoutput` tells. Pure.
+"""Turns the changes that PostgreSQL's own plugin `pgoutput` sends into statements. Pure.
 
-It is version 1 of the plugin's protocol, with values as text. Every statement changes one row, found by its replica
-identity, and fails where there is none: a copy that has become another is noticed.
+It reads version 1 of the plugin's protocol, with values as text. Every statement changes one row, found by its replica
+identity, and fails if there is none: so a copy that differs is noticed.
 """
 
 from dataclasses import dataclass, field
@@ -29,8 +29,8 @@ class _Relation:
 
 @dataclass(slots=True)
 class Changes:
-    """Reads messages in their order. `snapshot` is that of the copy: what it has seen is not done again. `fixed` are
-    the columns, each behind its table, that no UPDATE may set: they are GENERATED ALWAYS AS IDENTITY."""
+    """Reads messages in their order. `snapshot` is the copy's: changes that it includes are skipped. `fixed` are the
+    columns, each with its table, that no UPDATE may set: they are GENERATED ALWAYS AS IDENTITY."""
 
     snapshot: "Snapshot"
     fixed: frozenset[tuple[str, str]] = frozenset()
@@ -38,7 +38,7 @@ class Changes:
     _skips: bool = False
 
     def read(self, message: bytes) -> Step | None:
-        """Return the statement that the message stands for, if any."""
+        """Return the statement for the message, if there is one."""
         kind = message[:1]
         match kind:
             case b"B":
@@ -82,7 +82,8 @@ class Changes:
         return _insert(relation, new) if kind == b"I" else self._update(relation, old, new)
 
     def _update(self, relation: _Relation, old: list[str | bool | None] | None, new: list[str | bool | None]) -> Step:
-        """Where the key is not told it is as before. A fixed column must be as before, or no row is found."""
+        """Update a row. If the old key is not sent, it is unchanged. A fixed column must be unchanged, or no row is
+        found."""
         where, params = _write_where(relation, old or new)
         sets = []
         for column, is_key, value in zip(relation.columns, relation.keys, new, strict=True):
@@ -101,13 +102,13 @@ class Changes:
         count, options = unpack_from("!IB", message, 1)
         names = (self._relations[oid].name for oid in unpack_from(f"!{count}I", message, 6))
         restart = " RESTART IDENTITY" if options & _RESTART else ""
-        # What refers to these was emptied with them at the source, whether or not it is told of.
+        # Tables that refer to these were emptied with them at the source, even if they are not published.
         return f"TRUNCATE {', '.join(f'ONLY {name}' for name in names)}{restart} CASCADE", ()
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The view of a transaction, by the numbers of others: all below `end` but those that were running."""
+    """The view of a transaction, by the numbers of others: all below `end` except those that were running."""
 
     end: int
     running: frozenset[int]
@@ -119,8 +120,8 @@ class Snapshot:
         return cls(int(end), frozenset(int(number) for number in running.split(",") if number))
 
     def has_seen(self, number: int) -> bool:
-        """Return whether it has seen a transaction. `number` has 32 bits, as the plugin tells it; the engine's own have
-        64."""
+        """Return whether the snapshot includes a transaction. `number` has 32 bits, as the plugin sends it; the
+        engine's own have 64."""
         whole = (self.end & ~0xFFFFFFFF) | number
         if whole > self.end + 2**31:
             whole -= 2**32
@@ -135,8 +136,8 @@ def _read_text(message: bytes, place: int) -> tuple[str, int]:
 
 
 def _read_tuple(message: bytes, place: int) -> tuple[list[str | bool | None], int]:
-    """Return the values of a row: texts, None for NULL, and False for a long one that has not changed and is not
-    told."""
+    """Return the values of a row: texts, None for NULL, and False for a long value that has not changed and was not
+    sent."""
     [count] = unpack_from("!H", message, place)
     place += 2
     values: list[str | bool | None] = []
@@ -178,7 +179,7 @@ def _write_where(relation: _Relation, old: list[str | bool | None]) -> tuple[str
 
 
 def _require_row(sql: str, returning: str = " RETURNING 1") -> str:
-    """Fails with a division by zero where there was no such row, or more than one."""
+    """Return the statement, made to fail with a division by zero unless it finds exactly one row."""
     return f"WITH done AS ({sql}{returning}) SELECT 1 / (count(*) = 1)::int FROM done"
 
 

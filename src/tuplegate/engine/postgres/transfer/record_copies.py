@@ -1,4 +1,4 @@
-"""Copies what is on record of a database's transactions to another database, or to another engine."""
+"""Copies the records of a database's transactions to another database, or to another engine."""
 
 from tuplegate.engine.libpq.values.quoting import quote_text
 from tuplegate.engine.postgres.service.admin import AdminSession
@@ -6,12 +6,12 @@ from tuplegate.engine.postgres.service.metadata import ALL_RECOVERED, TAKE_RECOV
 from tuplegate.engine.postgres.transfer.carrying import Side
 
 _PORTIONS = {"answer": 20, "begun": 1000, "verdict": 1000}
-"""Rows of each table of records that are carried over at a time; an answer can have 1 MiB."""
+"""The rows of each table of records that are copied at a time; an answer can have 1 MiB."""
 
 
 async def bring_notes(source: Side, target: Side, since: str | None = None) -> str:
-    """Bring what is on record of its transactions, and what recovery has noted; return the time by the source's clock.
-    Given as `since`, it lets out most of what is there already."""
+    """Bring the records of its transactions, and the notes of recovery; return the time by the source's clock. Given as
+    `since`, that time leaves out most of the records that are there already."""
     async with source.patient() as old, target.patient() as new:
         [(now,)] = await old.fetch("SELECT clock_timestamp()")
         await carry_records(old, new, since)
@@ -22,7 +22,7 @@ async def bring_notes(source: Side, target: Side, since: str | None = None) -> s
 
 
 async def carry_records(old: AdminSession, new: AdminSession, since: str | None = None) -> None:
-    """Copy records. A record has the time at which it was written, which can be a while before it was committed."""
+    """Copy records. A record has the time at which it was written, which can be a while before its commit."""
     later = "" if since is None else f" WHERE at > {quote_text(since)}::timestamptz - interval '1 hour'"
     for table, portion in _PORTIONS.items():
         await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t{later}")

@@ -1,10 +1,11 @@
 """Watches the room on the disk of the bundled engine, and keeps tenants from filling it.
 
-With less than the least every database counts as full (see `sizes`): what takes room is refused, reading and what frees
-room goes on. Obvious writes are refused before they run, for what they write takes room also where it is rolled back;
-those that run already are ended while the room still gets less. With less than half of the least, what may write and
-does not free room runs read-only or not at all, and is ended too, as is what sorts in files; with less than a quarter
-also what deletes, whose log takes room. Checkpoints give back what the engine's log does not need any more.
+Below the minimum, every database counts as full (see `sizes`): statements that take room are refused; reads, and
+statements that free room, continue. Obvious writes are refused before they run, since they take room even if they are
+rolled back; those that already run are ended while the room still shrinks. Below half of the minimum, a statement that
+may write and does not free room runs read-only or not at all, and running ones are ended, as are those that sort in
+files. Below a quarter, deletes are ended, too, since their log takes room. Checkpoints free the log that the engine
+needs no more.
 """
 
 import asyncio
@@ -32,11 +33,13 @@ SELECT a.pid, a.backend_xid IS NOT NULL,
        EXISTS (SELECT FROM pg_catalog.pg_ls_tmpdir() t WHERE starts_with(t.name, 'pgsql_tmp' || a.pid || '.'))
   FROM pg_catalog.pg_stat_activity a WHERE a.backend_type = 'client backend'
 """
-"""A transaction gets its number when it writes for the first time. A process has its own in the names of its files."""
+"""A transaction gets its number with its first write. The names of a process's temporary files contain its process
+id."""
 
 
 class DiskWatch:
-    """`free` is what was free at the last look. `primaries` are the servers whose data is on the disk."""
+    """Watches one disk. `free` are the bytes free at the last look. `primaries` are the servers with data on the
+    disk."""
 
     def __init__(self, disk: Disk, primaries: list[PrimaryServer]) -> None:
         self._disk = disk
@@ -50,14 +53,14 @@ class DiskWatch:
         return _SHORT_TICK_S if self.shortage else _TICK_S
 
     def describe(self) -> str:
-        """Return what the health check says."""
+        """Return the text of the health check."""
         if self.shortage is Shortage.NONE:
             return "ok"
         free, least = max(0, self.free) // 2**20, self._disk.bytes_min // 2**20
         return f"{free} MiB are free, {least} MiB are the least; what takes room is refused"
 
     async def watch(self) -> None:
-        """Watch the disk for ever, whatever the engine does."""
+        """Watch the disk until cancelled, whatever state the engine is in."""
         while True:
             before, self.free = self.free, self._disk.free()
             shortage = self._disk.judge(self.free, self.shortage)
@@ -74,12 +77,12 @@ class DiskWatch:
             self.tell(primary)
 
     def tell(self, primary: PrimaryServer) -> None:
-        """Let a server know how much room there is."""
+        """Let a server's pools know how much room there is."""
         primary.sizes.disk = DISK_LOW if self.shortage >= Shortage.LOW else DISK_SHORT if self.shortage else None
         primary.note_full()
 
     async def end_growing(self, running: Running) -> None:
-        """End what takes room while it gets less, for ever."""
+        """End statements that take room while it shrinks, until cancelled."""
         while True:
             await tick(self._tick_s)
             if not self._gets_less:
@@ -106,7 +109,7 @@ class DiskWatch:
                 run.end(Why.ROOM, DISK_LOW)
 
     def _is_ended(self, run: Run[Any]) -> bool:
-        """Return whether what writes has to end: the less room there is, the more."""
+        """Return whether a writing statement must end: the less room there is, the more must."""
         match self.shortage:
             case Shortage.NONE:
                 return False
@@ -120,7 +123,7 @@ class DiskWatch:
                 assert_never(self.shortage)
 
     async def checkpoint(self, primary: PrimaryServer, connector: AdminConnector) -> None:
-        """Let a server give back its log while there is little room."""
+        """Make a server free its log while there is little room."""
         if self.shortage is Shortage.NONE:
             return
         try:

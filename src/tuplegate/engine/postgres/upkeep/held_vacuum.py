@@ -1,8 +1,8 @@
-"""Ends autovacuum that a tenant's code holds.
+"""Ends autovacuum processes that a tenant's code holds up.
 
-Autovacuum evaluates expressions of indexes and of extended statistics while it computes statistics of a table. A
-function in one of them can run without end, and there are three such processes for all tables. An ended one comes
-again, so whoever writes such a function slows down its own database alone: only a cell is looked after.
+Autovacuum evaluates expressions of indexes and of extended statistics while it analyzes a table. A function in one of
+them can run without end, and there are three such processes for all tables. An ended one starts again, so a tenant with
+such a function only slows down its own database. This runs for cells only.
 """
 
 import structlog
@@ -14,7 +14,7 @@ _log = structlog.get_logger()
 
 AUTOVACUUM_EVERY_S = 60.0
 HELD_S = 600.0
-"""Statistics are computed from a sample. A large one takes a minute."""
+"""The time for one table. Statistics are computed from a sample; a large one takes a minute."""
 
 _HELD = """
 SELECT a.datname, a.pid
@@ -25,7 +25,8 @@ SELECT a.datname, a.pid
 
 
 async def end_held(session: AdminSession, stubborn: Stubborn, held_s: float = HELD_S) -> None:
-    """End what has been at one table for so long. A process that ignores that is killed, as a statement's is."""
+    """End processes that have been at one table for this long. One that ignores that is killed, as a statement's
+    process is."""
     for database, process in await session.fetch(_HELD, str(held_s)):
         _log.warning("autovacuum was ended: it evaluated a tenant's code for too long", database=database)
         await stubborn.end(str(database), int(str(process)))

@@ -1,18 +1,19 @@
 """Shares of the engine's pool of serializable transactions, for service processes that do not share memory.
 
 Every service process group (a supervisor and its workers) tells the others two numbers through the metadata database,
-twenty times a second, or five while it begins none: how many transactions it has begun, and how many it will have
-begun at most, its ceiling. A ceiling counts for the group itself `_SETTLE_S` after the others can read it; a lower one
-at once, before they can. What is read of the others holds for `_SETTLE_S` after it was asked for. So a group that has
-asked within that time knows a bound of everything that has begun: docs/decisions/0008 has the proof.
+twenty times a second, or five times while it begins none: the number of transactions that it has begun, and the largest
+number that it will have begun, its ceiling. A new ceiling binds the group itself `_SETTLE_S` after the others can read
+it; a lower one at once, before they can. Numbers read of other groups are valid for `_SETTLE_S` after they were asked
+for. So a group that has asked within that time knows an upper bound of all transactions that have begun:
+docs/decisions/0008 has the proof.
 
-A group may begin nothing once it was silent for `_LEASE_S`; so after that time the others stop to reckon with it.
+A group may begin nothing once it was silent for `_LEASE_S`; so after that time the others no longer count on it.
 
-A group that sees another one tells its workers (`definitions.py`) before it publishes a ceiling that lets the other
-one begin.
+A group that sees another one tells its workers (`definitions.py`) before it publishes a ceiling that lets the other one
+begin.
 
-One worker of each group does this, whichever has the lock of the tally; the next one takes over when it dies. What it
-finds out is in the tally, for all of them.
+In each group, the worker that holds the tally's lock does this; when it dies, another takes over. Its findings are in
+the tally, for all workers.
 """
 
 import asyncio
@@ -45,21 +46,21 @@ _log = structlog.get_logger()
 
 _EVERY_S = 0.05
 _IDLE_EVERY_S = 0.2
-"""While nothing is begun."""
+"""The pause while nothing is begun."""
 _SETTLE_S = 0.3
 _LEASE_S = 1.0
 _START_S = 15.0
 _RETRY_S = 0.25
 _TAKE_OVER_S = 0.25
-"""How often a worker looks whether the one that published is gone: well before the others stop reckoning with it."""
+"""How often a worker tries to take over from the publishing one: well before the others stop counting on the group."""
 
 _LINGER_S = 60.0
-"""How long a group that is silent may still end statements that it has begun: they are cancelled well before."""
+"""How long a silent group may still end statements that it has begun: they are cancelled well before."""
 
 _SHARE_OF_OTHERS = 0.25
-"""Of the pool: what all other groups together may begin unseen."""
+"""The share of the pool that all other groups together may begin unseen."""
 _SHARE_ALONE = 20
-"""Times the pool: what a group may begin unseen while there is no other."""
+"""How many times the pool a group may begin unseen while there is no other group."""
 
 _PUBLISH = b"""
 WITH mine AS (
@@ -72,7 +73,7 @@ SELECT extract(epoch FROM statement_timestamp()), id, begun, ceiling,
 """
 _END = b"UPDATE engine.guard SET ended = true WHERE id = $1"
 _CLEAN = b"DELETE FROM engine.guard WHERE at < clock_timestamp() - interval '1 minute'"
-# What a crash of the engine takes back of this does no harm: the connection is lost too, and a new one starts over.
+# If a crash of the engine loses these, no harm is done: the connection is lost too, and a new one starts over.
 _LAZILY = b"SET synchronous_commit = off"
 
 
@@ -95,19 +96,20 @@ class Others:
         self._gone: set[str] = set()
 
     def update(self, rows: list[tuple[str, int, int, bool]]) -> None:
-        """Take what was read. `rows`: the id of a group, how many it has begun, its ceiling, and whether it is over."""
+        """Take the rows that were read: the id of a group, its begun transactions, its ceiling, and whether it is
+        over."""
         for id, begun, ceiling, over in rows:
             if id in self._gone:
                 continue
             if over:
                 self._gone.add(id)
-                # One that was never seen alive began nothing since we look; another nothing beyond its ceiling.
+                # A group never seen alive began nothing since we look; another one nothing beyond its ceiling.
                 self._offset += ceiling if self._seen.pop(id, None) is not None else 0
             else:
                 self._seen[id] = (begun, ceiling)
         listed = {row[0] for row in rows}
         for id in self._seen.keys() - listed:
-            # It came to its end while we did not look: whatever is open here may have missed too much.
+            # It ended while we did not look: transactions that are open here may have missed too many.
             self._offset += self._seen.pop(id)[1] + self._slots
         self._gone &= listed
 
@@ -125,9 +127,9 @@ class Others:
 
 
 class Lease:
-    """`async with` returns once this group may begin transactions, and the others know of it.
+    """This group's right to begin transactions. `async with` returns once it holds and the others know of it.
 
-    `allowance` is how many may begin beyond a ceiling, by requests that were under way when it was reached.
+    `allowance` is the number that may begin beyond a ceiling, in requests that were under way when it was reached.
     """
 
     def __init__(self, connector: AdminConnector, tally: Tally, slots: int, allowance: int) -> None:
@@ -156,13 +158,14 @@ class Lease:
 
     @property
     def _is_in_force(self) -> bool:
-        """Return whether something could begin, and commit: others that do not know of us yet may have no ceiling."""
+        """Return whether transactions could begin, and commit: groups that do not know of us yet may have no
+        ceiling."""
         numbers, now = self._tally.numbers, time.monotonic_ns()
         open_ended = numbers[OTHERS_CEILING] - numbers[OTHERS_FLOOR] > self._slots
         return numbers[LEASE_UNTIL] > now and numbers[VIEW_UNTIL] > now and not open_ended
 
     async def _run(self) -> None:
-        """Wait for the lock, then publish. A lost connection starts over, as a group that nobody has heard of."""
+        """Wait for the lock, then publish. After a lost connection, start over under a new id."""
         while True:
             try:
                 assert self._tally.lock is not None, "a tally that is shared has one"
@@ -192,7 +195,7 @@ class Lease:
                     _log.info("a share of serializable transactions was had again")
                 await publisher.run()
             finally:
-                # Nothing more begins under this name, also where other workers of the group go on.
+                # Nothing more begins under this id, even if other workers of the group continue.
                 self._tally.numbers[LEASE_UNTIL] = 0
                 if not connection.closed:
                     await connection.run(Command(_END, [publisher.id.encode()]))
@@ -201,7 +204,7 @@ class Lease:
 
 
 class Publisher:
-    """One connection's worth of publications, under an id of its own. `base` is what the group had begun before."""
+    """The publications over one connection, under an id of its own. `base` is what the group had begun before."""
 
     def __init__(self, connection: Connection, tally: Tally, slots: int, allowance: int) -> None:
         self.id = f"{tally.group}.{secrets.token_hex(4)}"
@@ -210,7 +213,7 @@ class Publisher:
         self._slots = slots
         self._allowance = allowance
         self._base = tally.begun
-        # Transactions that are open have not been watched over since the last publisher; they are to be run again.
+        # Open transactions were not watched since the last publisher; they must run again.
         self._others = Others(tally.numbers[OTHERS_CEILING] + slots, slots)
         self._published: list[_Published] = []
         self._last_begun = -1
@@ -228,11 +231,11 @@ class Publisher:
             self._apply()
 
     async def publish(self) -> None:
-        """Tell the others once, and read what they have told."""
+        """Tell the others once, and read their numbers."""
         sent_at = time.monotonic()
         begun = self._tally.begun - self._base
         ceiling = begun + self._share()
-        # A lower ceiling than before counts from before anybody can read it.
+        # A ceiling that is lower than before must bind before anybody can read it.
         self._bound_by(ceiling)
         params = [self.id, str(begun), str(ceiling), str(_LEASE_S), self._tally.group]
         results = await self._connection.run(Command(_PUBLISH, [param.encode() for param in params]))
@@ -244,7 +247,7 @@ class Publisher:
         if self._others.count:
             numbers[OTHERS_UNTIL] = int((now + _LINGER_S) * 1e9)
         self._tally.versions.note_others(are_there=numbers[OTHERS_UNTIL] > now * 1e9)
-        # In this order: who reads the time first has a ceiling that belongs to it, or a higher one.
+        # In this order: a reader that reads the time first gets the ceiling that belongs to it, or a higher one.
         numbers[OTHERS_CEILING] = self._others.ceiling
         numbers[OTHERS_FLOOR] = self._others.floor
         numbers[SEAL_UNTIL] = int((float(str(rows[0][0])) + _SETTLE_S) * 1e6)
@@ -252,7 +255,7 @@ class Publisher:
         self._apply()
 
     def _share(self) -> int:
-        """Return how many may begin between two looks of the others."""
+        """Return the number that may begin between two looks of the others."""
         if self._others.count == 0:
             return self._slots * _SHARE_ALONE
         return max(int(self._slots * _SHARE_OF_OTHERS) // self._others.count, 2 * self._allowance)
@@ -263,7 +266,7 @@ class Publisher:
             self._tally.numbers[OWN_CEILING] = max(own, 0)
 
     def _apply(self) -> None:
-        """Put the latest ceiling into force that counts by now, unless a lower one is on its way already."""
+        """Apply the latest ceiling that binds by now, unless a lower one was published since."""
         now = time.monotonic()
         counting = [published for published in self._published if published.counts_at <= now]
         if not counting:

@@ -1,4 +1,4 @@
-"""A server that is written to, as the watch sees it: what is looked after there, again and again."""
+"""A server that is written to, as the watch sees it, with the chores that are done for it again and again."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -21,8 +21,8 @@ _log = structlog.get_logger()
 
 
 class Chore:
-    """Work that is done again and again for one server, the first time after `pause_s`. No server waits for another
-    one's."""
+    """Work that is done again and again for one server, first after `pause_s`. No server's chores wait for
+    another's."""
 
     def __init__(
         self, name: str, every_s: float, work: Callable[[], Coroutine[Any, Any, None]], pause_s: float = 0.0
@@ -57,11 +57,11 @@ class PrimaryServer:
 
     @property
     def is_used(self) -> bool:
-        """Return whether there are connections to it, or were until lately."""
+        """Return whether it has pools, and so connections now or until recently."""
         return bool(self.pools.writing or self.pools.reading)
 
     async def measure(self, running: Running) -> None:
-        """Measure the databases that are written to, and end what makes one far too large."""
+        """Measure the databases that are written to, and end statements that make one far too large."""
         pools, sizes = self.pools, self.sizes
         names = sizes.bounds.keys() & {name for name, pool in pools.writing.items() if pool.size or pool.given_away}
         refusals = {database: state.refusals for database, state in pools.states.items()}

@@ -1,7 +1,8 @@
-"""Undoes what tenants' roles have told the server to start their next connections with, also in other databases.
+"""Undoes settings that tenants' roles have stored at the server for their next connections, also in other databases.
 
-A role may give itself settings, for each database that it can name. They lie in a catalog that all databases share and
-whose size nobody is charged for. New connections see to those that concern them (`pool.py`); this sees to the rest.
+A role may store settings for itself, for each database that it can name. They lie in a catalog that all databases
+share, and count for no database's size. A new connection undoes those that concern it (`pool.py`); this undoes the
+rest.
 """
 
 import structlog
@@ -23,7 +24,7 @@ SELECT r.rolname, d.datname
 
 
 async def undo_settings(connector: AdminConnector) -> None:
-    """Undo settings for ever, in a session of its own: a statement of a tenant's may hold the lock that this waits
+    """Undo settings until cancelled, in a session of its own: a tenant's statement may hold the lock that this waits
     for."""
     async with AdminSession(connector, METADATA_DATABASE) as session:
         while True:

@@ -1,7 +1,7 @@
-"""Watches running statements: their time, the size of what they fill; and idle connections.
+"""Watches running statements: their time and the size of their databases; and idle connections.
 
 One look at everything a few times a second costs less than a timer for each statement, and one watch serves all servers
-that a worker runs statements on. The watch over primaries does more.
+that a worker runs statements on. `PrimaryWatch` does more.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from tuplegate.engine.run.ends import Why
 from tuplegate.engine.run.run import Running
 
 _DEADLINE_TICK_S, _DEADLINE_RUNS = 0.02, 100
-"""How often deadlines are looked at, for up to so many runs; for more of them less often, as each look costs more."""
+"""How often deadlines are checked, for up to this many runs; with more of them less often, as each look costs more."""
 _LOOK_TICK_S = 0.25
 _CHORES_TICK_S = 1.0
 
 
 class Watch:
-    """Whoever runs something on one of the servers puts it into `running`, and takes it out again."""
+    """The watch over a worker's servers. A run must be in `running` from its beginning to its end."""
 
     def __init__(self, running: Running, idle_close_s: float) -> None:
         self.running = running
@@ -56,21 +56,21 @@ class Watch:
         self._all_pools.remove(pools)
 
     def stop_running(self) -> None:
-        """Cancels what runs in the engine, but nothing that is being committed: all get a definite answer."""
+        """Cancel running statements, but nothing that is being committed: all get a definite answer."""
         for pools in self._all_pools:
             for pool in pools.all():
                 pool.end_waiting(inf)
         self.running.stop()
 
     async def _watch_deadlines(self) -> None:
-        """One look at all running statements costs less than a timer for each of them."""
+        """Check deadlines while something runs: one look costs less than a timer for each statement."""
         while True:
             await self.running.wait_for_some()
             await tick(_DEADLINE_TICK_S * (1 + len(self.running.runs) // _DEADLINE_RUNS))
             self._end_late(self._time())
 
     async def _watch_connections(self) -> None:
-        """Look at all connections, and at what waits for one while nothing runs. The process wakes then anyway."""
+        """Look at all connections, and turn away late waiters while nothing runs. The process wakes then anyway."""
         while True:
             await tick(_LOOK_TICK_S)
             self._look(self._time())
@@ -94,7 +94,7 @@ class Watch:
 
 
 class PrimaryWatch(Watch):
-    """Also looks after what is written, and after the memory of serializable transactions."""
+    """Also watches the sizes of databases, the disk, and the memory of serializable transactions."""
 
     def __init__(self, idle_close_s: float, disk: Disk | None) -> None:
         super().__init__(Running(), idle_close_s)
@@ -109,7 +109,7 @@ class PrimaryWatch(Watch):
         return works
 
     def add(self, primary: PrimaryServer) -> None:
-        """Look after one more server."""
+        """Watch one more server."""
         self.serve(primary.pools)
         self._primaries.append(primary)
         if self.disk is not None:
