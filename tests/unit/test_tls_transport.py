@@ -96,7 +96,7 @@ async def above(tls: TlsContext) -> AsyncIterator[tuple[Above, tuple[str, int]]]
     listener = Above()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: TlsTransport(tls.context, lambda _: listener, lambda _, exc: None), "127.0.0.1", 0
+        lambda: TlsTransport(tls.choose, lambda _: listener, lambda _, exc: None), "127.0.0.1", 0
     )
     yield listener, server.sockets[0].getsockname()
     server.close()
@@ -247,7 +247,7 @@ def test_a_paused_one_is_given_nothing(loop: Loop, tls: TlsContext) -> None:
 
         listener = Pausing()
         server = await asyncio.get_running_loop().create_server(
-            lambda: TlsTransport(tls.context, lambda _: listener, lambda _, exc: None), "127.0.0.1", 0
+            lambda: TlsTransport(tls.choose, lambda _: listener, lambda _, exc: None), "127.0.0.1", 0
         )
         peer = Peer()
         await peer.open(server.sockets[0].getsockname())
@@ -316,7 +316,8 @@ def test_no_more_is_taken_than_it_takes_to_agree(loop: Loop, tls: TlsContext, da
 def test_a_second_hello_is_no_longer_than_the_first(loop: Loop, tmp_path: Path) -> None:
     """A server that asks for another one looks at its length too; one of the usual length is welcome."""
     tls = made_tls(tmp_path)
-    tls.context.set_ecdh_curve("secp384r1")  # clients do not guess it
+    for context in tls.contexts.values():
+        context.set_ecdh_curve("secp384r1")  # clients do not guess it
 
     async def test() -> None:
         async with serving(tls, Memory(2**20)) as address:
