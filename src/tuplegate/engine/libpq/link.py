@@ -14,10 +14,6 @@ _HELD_MAX: Final = 256 * 1024
 """Bytes of the server that may wait to be read, and bytes that may wait for it."""
 
 
-class NoAccess(Exception):
-    """The state of TLS is inside of libpq, and does not show."""
-
-
 class Link(asyncio.Protocol):
     """A connection that libpq has opened. `read` and `write` are for one coroutine each."""
 
@@ -36,10 +32,7 @@ class Link(asyncio.Protocol):
         over TLS, and the state of that cannot be reached."""
         if pgconn.ssl_in_use:
             link = cls()
-            try:
-                TlsTransport(pgconn, link)
-            except (AttributeError, OSError) as exc:
-                raise NoAccess(str(exc)) from exc
+            TlsTransport(pgconn, link)
             return link
         return await cls._open_plain(pgconn.socket)
 
