@@ -29,8 +29,9 @@ def tls(files: TlsFiles) -> TlsContext:
 class Client:
     """One that shakes hands in memory. `group` is the only one that it knows, if there is one."""
 
-    def __init__(self, group: str | None = None) -> None:
+    def __init__(self, group: str | None = None, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.maximum_version = newest
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if group is not None:
             context.set_ecdh_curve(group)
@@ -69,6 +70,11 @@ def agree(tls: TlsContext, client: Client) -> bytes:
 @pytest.mark.parametrize("group", CURVES.values())
 def test_curves_are_offered(tls: TlsContext, group: str) -> None:
     agree(tls, Client(group))
+
+
+def test_clients_of_the_older_version_agree_too(tls: TlsContext) -> None:
+    """There the certificate's curve is another one than that of the context."""
+    agree(tls, Client(newest=ssl.TLSVersion.TLSv1_2))
 
 
 @pytest.mark.parametrize("group", FIELDS)
