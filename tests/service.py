@@ -215,11 +215,9 @@ def start_service(
     given = {**os.environ, **external, **(env or {})}
     if initialized and not engine and not data_dir.exists():
         copy_initialized(data_dir)
-    # A first start is tried in full, and so is what Python would have to be told at its own start.
-    is_changed = program != "tuplegate"
-    is_full = (
-        is_changed or not initialized or files_max is not None or any(name.startswith("PYTHON") for name in env or ())
-    )
+    # A first start is tried in full, and so is what Python or its loader would have to be told at its own start.
+    is_told = any(name.startswith(("PYTHON", "LD_")) for name in env or ())
+    is_full = program != "tuplegate" or not initialized or files_max is not None or is_told
     process: subprocess.Popen[bytes] | preloaded.Process
     with log.open("a") as stderr, out.open("w") as stdout:
         if os.environ.get(FORKED) and not is_full:

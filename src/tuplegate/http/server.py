@@ -91,7 +91,7 @@ class HttpServer:
             return lambda: HttpConnection(shared, loop)
 
         return lambda: TlsTransport(
-            tls.context,
+            tls.choose,
             self._on_agreed,
             self._on_refused,
             memory=shared.memory,

@@ -301,7 +301,7 @@ class UpstreamAddress:
 
         host = self.origin.host
         transport, _ = await loop.create_connection(
-            lambda: TlsTransport(context, make_above, refused, host), host, self.origin.port
+            lambda: TlsTransport(lambda _: context, make_above, refused, host), host, self.origin.port
         )
         try:
             await agreed

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from tuplegate.http.tls.groups import offer_curves
+from tuplegate.http.tls.groups import CIPHERS, COMMON, CURVES, choose_curve
 
 _log: Final = structlog.get_logger()
 
@@ -28,7 +28,7 @@ class TlsFiles:
 
 
 class TlsContext:
-    """Holds the context for new connections. `reload` takes up files that have changed."""
+    """Holds the contexts for new connections. `reload` takes up files that have changed."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
@@ -37,20 +37,35 @@ class TlsContext:
 
     def reload(self) -> None:
         """Load the files again. Raises TlsError, and changes nothing then."""
-        certificate, context = load(self._files)
-        self.certificate, self.context = certificate, context
+        certificate, contexts = load(self._files)
+        self.certificate, self.contexts = certificate, contexts
+
+    def choose(self, records: bytes) -> ssl.SSLContext:
+        """Return the context for a client, by the record that begins its hello."""
+        return self.contexts[choose_curve(records, self.contexts)]
 
 
-def load(files: TlsFiles) -> tuple[str, ssl.SSLContext]:
-    """Return the certificate as PEM, and a context that serves it. Raises TlsError."""
+def load(files: TlsFiles) -> tuple[str, dict[str, ssl.SSLContext]]:
+    """Return the certificate as PEM, and the contexts that serve it, by the curve of each. Raises TlsError."""
     text = _read(files.certificate, "certificate")
     _read(files.key, "key")
+    contexts = {COMMON: _make_context(files, text, COMMON)}
+    for curve in CURVES.values():
+        try:
+            contexts[curve] = contexts.get(curve) or _make_context(files, text, curve)
+        except (TlsError, ValueError):  # not for the certificate: the common curve serves it
+            _log.warning("the OpenSSL of this Python does not have a curve", curve=curve)
+    return text, contexts
+
+
+def _make_context(files: TlsFiles, certificate: str, curve: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    offer_curves(context)
+    context.set_ciphers(CIPHERS)
     context.set_alpn_protocols(["http/1.1"])
     try:
+        context.set_ecdh_curve(curve)
         context.load_cert_chain(files.certificate, files.key, password=_no_password)
     except _Encrypted:
         raise TlsError(f"the key {files.key} is protected by a password; give one that is not") from None
@@ -58,8 +73,8 @@ def load(files: TlsFiles) -> tuple[str, ssl.SSLContext]:
         if exc.reason == "KEY_VALUES_MISMATCH":
             raise TlsError(f"the key {files.key} is not that of the certificate {files.certificate}") from exc
         raise TlsError(f"{files.certificate} and {files.key} are not a certificate and its key in PEM") from exc
-    _try_out(context, text, files.certificate)
-    return text, context
+    _try_out(context, certificate, files.certificate)
+    return context
 
 
 def fingerprint(pem: str) -> str:

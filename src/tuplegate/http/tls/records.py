@@ -8,9 +8,9 @@ import ssl
 from typing import Final
 
 HEADER: Final = 5
+MESSAGE_HEADER: Final = 4
 _LENGTH_MAX: Final = 2**14 + 2048
 _CHANGE_CIPHER, _HANDSHAKE, _APPLICATION_DATA = 20, 22, 23
-_MESSAGE_HEADER: Final = 4
 _RETRY: Final = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 """The random number of a server's hello that asks the client for another hello (RFC 8446 §4.1.3)."""
 
@@ -51,9 +51,9 @@ class HelloCheck:
             at = payload + (records[at + 3] << 8 | records[at + 4])
             if records[payload - HEADER] != _HANDSHAKE:
                 continue
-            self._begun += records[payload : min(at, payload + _MESSAGE_HEADER)]
-            if len(self._begun) >= _MESSAGE_HEADER:
-                length = int.from_bytes(self._begun[1:_MESSAGE_HEADER], "big")
+            self._begun += records[payload : min(at, payload + MESSAGE_HEADER)]
+            if len(self._begun) >= MESSAGE_HEADER:
+                length = int.from_bytes(self._begun[1:MESSAGE_HEADER], "big")
                 self._begun = None
                 if length > HELLO_MAX:
                     raise ssl.SSLError(f"the hello is over {HELLO_MAX} bytes")

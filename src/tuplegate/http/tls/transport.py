@@ -49,7 +49,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def __init__(
         self,
-        context: ssl.SSLContext,
+        choose_context: Callable[[bytes], ssl.SSLContext],
         make_above: "Callable[[TlsTransport], asyncio.Protocol]",
         on_refused: "Callable[[TlsTransport, Exception], None]",
         server_name: str | None = None,
@@ -57,8 +57,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         turns: ConnectionTurns | None = None,
         on_opened: "Callable[[TlsTransport], None] | None" = None,
     ) -> None:
-        """With a `server_name` this is the client's side. `on_refused` is called with what went wrong before the
-        handshake was done.
+        """`choose_context` is called with the first records of the other side, or with nothing on the client's side,
+        which has a `server_name`. `on_refused` is called with an error that came before the handshake was done.
 
         What is held for the other side is charged to `memory` under its address; a connection at its bound is closed.
         Where `turns` are given, the connection takes its own among them.
@@ -68,7 +68,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._on_refused: Callable[[TlsTransport, Exception], None] | None = on_refused
         self._on_opened = on_opened
         self._above: asyncio.Protocol | None = None
-        self._context = context
+        self._choose_context = choose_context
         self._server_name = server_name
         self._endpoint: _Endpoint | None = None
         self._is_over = False
@@ -94,13 +94,13 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         if self._on_opened is not None:
             self._on_opened(self)
         if self._server_name is not None:
-            self._negotiate(self._begin())
+            self._negotiate(self._begin(b""))
 
-    def _begin(self) -> _Endpoint:
-        """Begin the handshake, but not before the client has sent something: a silent one costs little."""
+    def _begin(self, records: bytes) -> _Endpoint:
+        """Begin the handshake, but not before the client has sent a record: a silent one costs little."""
         if self._server_name is None:
             self._hello = HelloCheck()
-        self._endpoint = _Endpoint(self._context, self._server_name)
+        self._endpoint = _Endpoint(self._choose_context(records), self._server_name)
         return self._endpoint
 
     def data_received(self, data: bytes) -> None:
@@ -114,7 +114,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         pieces: list[bytes] = []
         try:
             try:
-                return self._decrypt(self._endpoint or self._begin(), pieces)
+                return self._decrypt(pieces)
             finally:
                 if pieces and self._above is not None:
                     self._above.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -124,7 +124,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._give_up(exc)
         return False
 
-    def _decrypt(self, endpoint: _Endpoint, pieces: list[bytes]) -> bool:
+    def _decrypt(self, pieces: list[bytes]) -> bool:
         """Decrypt one turn's records. Return whether this turn was a long one."""
         unread, left, size = self._intake.unread, _TURN_RECORDS, 0
         while left:
@@ -134,6 +134,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             part = unread.take(end - unread.at)
             left -= count
             size += len(part)
+            endpoint = self._endpoint or self._begin(part)
             if self._above is None:
                 self._look_at_negotiation(part)
             endpoint.incoming.write(part)

@@ -14,10 +14,6 @@ _HELD_MAX: Final = 256 * 1024
 """The bound on bytes of the server that wait to be read, and on bytes that wait to be sent to it."""
 
 
-class NoAccess(Exception):
-    """libpq does not give access to its TLS state."""
-
-
 class Link(asyncio.Protocol):
     """A connection that libpq has opened. `read` and `write` are for one coroutine each."""
 
@@ -36,10 +32,7 @@ class Link(asyncio.Protocol):
         TLS whose state cannot be reached."""
         if pgconn.ssl_in_use:
             link = cls()
-            try:
-                TlsTransport(pgconn, link)
-            except (AttributeError, OSError) as exc:
-                raise NoAccess(str(exc)) from exc
+            TlsTransport(pgconn, link)
             return link
         return await cls._open_plain(pgconn.socket)
 

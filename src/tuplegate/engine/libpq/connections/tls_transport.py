@@ -1,9 +1,11 @@
-"""The bytes of a connection over TLS, read and written by the OpenSSL library with which libpq has opened it.
+"""The bytes of a connection over TLS, read and written by the OpenSSL with which libpq has made it.
 
-libpq has checked the server as its URL demands, and keeps the TLS state. libpq's `PQsslStruct` returns that state, and
-the functions of OpenSSL are found by way of libpq, so they are those that libpq uses itself. Everything happens on the
-event loop, so libpq never touches the state meanwhile. Once libpq has closed the connection, the state is gone and is
-not touched any more.
+libpq has checked the server as its URL wants, and keeps the state of TLS. Its function `PQsslStruct` gives that state
+to those who call OpenSSL themselves. The state is opaque here. Memory stays whole as long as two things hold:
+
+- The functions are those of the OpenSSL that has made the state: `_find_functions` and `_check` see to it.
+- libpq has not freed the state. It is asked for the state before each call, and nothing here keeps it. Everything
+  happens on the event loop, so libpq does nothing meanwhile.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ import ctypes
 import os
 import sys
 from collections import deque
+from functools import cache
 from typing import Any, Final
 
 from psycopg import pq
@@ -19,43 +22,52 @@ from psycopg.pq.abc import PGconn
 _READ_BYTES: Final = 64 * 1024
 _WANT_READ: Final = 2
 _WANT_WRITE: Final = 3
+_POINTER, _INTEGER, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+_FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
+    "PQsslStruct": (_POINTER, _POINTER, _TEXT),
+    "PQsslAttribute": (_TEXT, _POINTER, _TEXT),
+    "SSL_read": (_INTEGER, _POINTER, _POINTER, _INTEGER),
+    "SSL_write": (_INTEGER, _POINTER, _TEXT, _INTEGER),
+    "SSL_get_error": (_INTEGER, _POINTER, _INTEGER),
+    "SSL_get_version": (_TEXT, _POINTER),
+    "SSL_get_current_cipher": (_POINTER, _POINTER),
+    "SSL_CIPHER_get_name": (_TEXT, _POINTER),
+    "ERR_clear_error": (None,),
+}
+"""What each returns, and takes."""
 _WRITE_BYTES_MAX: Final = 2**20
 """The bound on one call: a larger one blocks the loop for long, and its size is a C int."""
+_buffer: Final = ctypes.create_string_buffer(_READ_BYTES)
+"""What is read at once; nothing stays in it."""
 
 
-class _OpenSsl:
-    """The functions of OpenSSL that are needed. Raises AttributeError if libpq does not give access to them."""
-
-    def __init__(self) -> None:
-        # The calls never wait, so the interpreter's lock is not released for them.
-        library = ctypes.PyDLL(sys.modules[pq.PGconn.__module__].__file__)
-        pointer, integer = ctypes.c_void_p, ctypes.c_int
-        self.find_state = _declare(library.PQsslStruct, pointer, pointer, ctypes.c_char_p)
-        self.read = _declare(library.SSL_read, integer, pointer, pointer, integer)
-        self.write = _declare(library.SSL_write, integer, pointer, ctypes.c_char_p, integer)
-        self.get_error = _declare(library.SSL_get_error, integer, pointer, integer)
-        self.clear_errors = _declare(library.ERR_clear_error, None)
-        self.buffer = ctypes.create_string_buffer(_READ_BYTES)
+class NoAccess(Exception):
+    """The state of TLS is inside of libpq, and does not show."""
 
 
-def _declare(function: Any, returns: Any, *takes: Any) -> Any:
-    function.restype, function.argtypes = returns, takes
-    return function
+@cache
+def _find_functions() -> dict[str, Any]:
+    """Return the functions of libpq and of its OpenSSL. Raises NoAccess where libpq itself may call others.
+
+    Those that are found come from psycopg's library and the libraries that it needs. libpq's own calls go to what the
+    program, or a library that was loaded for all, shows under the same name, if anything does.
+    """
+    found = {}
+    try:
+        # Not released for the calls, which never wait: the interpreter's lock.
+        library, for_all = ctypes.PyDLL(sys.modules[pq.PGconn.__module__].__file__), ctypes.PyDLL(None)
+        for name, (returns, *takes) in _FUNCTIONS.items():
+            function = found[name] = library[name]
+            if _address(getattr(for_all, name, function)) != _address(function):
+                raise NoAccess(f"this process has another OpenSSL, which shows {name} to all")
+            function.restype, function.argtypes = returns, takes
+    except (AttributeError, OSError) as exc:
+        raise NoAccess(f"psycopg's library does not show its OpenSSL: {exc}") from exc
+    return found
 
 
-def _find_pointer(pgconn: PGconn) -> int | None:
-    """Return the address of libpq's own record of the connection; None once it is closed."""
-    return getattr(pgconn, "pgconn_ptr", None)
-
-
-_found: _OpenSsl | None = None
-
-
-def _find_openssl() -> _OpenSsl:
-    global _found  # noqa: PLW0603 - loaded once, by who needs it first
-    if _found is None:
-        _found = _OpenSsl()
-    return _found
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, _POINTER).value
 
 
 class TlsTransport(asyncio.Transport):
@@ -65,14 +77,11 @@ class TlsTransport(asyncio.Transport):
     """
 
     def __init__(self, pgconn: PGconn, protocol: asyncio.Protocol) -> None:
-        """Raise AttributeError or OSError if libpq's OpenSSL cannot be reached."""
+        """Raise NoAccess where libpq's OpenSSL cannot be reached."""
         super().__init__()
-        self._openssl = _find_openssl()
-        state = self._openssl.find_state(_find_pointer(pgconn), b"OpenSSL")
-        if state is None:
-            raise AttributeError("libpq has no OpenSSL")
-        self._state = state
+        self._functions = _find_functions()
         self._pgconn = pgconn
+        self._check()
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
         self._descriptor = os.dup(pgconn.socket)
@@ -84,6 +93,45 @@ class TlsTransport(asyncio.Transport):
         protocol.connection_made(self)
         self._loop.add_reader(self._descriptor, self._on_readable)
         self._loop.call_soon(self._on_readable)  # what OpenSSL has read already makes no socket readable
+
+    def _check(self) -> None:
+        """Raise NoAccess where libpq has no OpenSSL, or says other things of the connection than the functions that
+        were found: then they are not its own."""
+        call, state, pointer = self._functions, self._find_state(), self._find_pointer()
+        if state is None:
+            raise NoAccess("libpq has no OpenSSL")
+        told = tuple(call["PQsslAttribute"](pointer, name) for name in (b"protocol", b"cipher"))
+        cipher = call["SSL_CIPHER_get_name"](call["SSL_get_current_cipher"](state))
+        found = (call["SSL_get_version"](state), cipher)
+        if found != told:
+            raise NoAccess(f"libpq has another OpenSSL: it says {told} where that says {found}")
+
+    def _find_state(self) -> int | None:
+        """Return the state of TLS; None once libpq has freed it, with the connection or before."""
+        pointer = self._find_pointer()
+        return None if pointer is None else self._functions["PQsslStruct"](pointer, b"OpenSSL")
+
+    def _find_pointer(self) -> int | None:
+        """Return the address of libpq's own record of the connection; None once it is closed."""
+        return getattr(self._pgconn, "pgconn_ptr", None)
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        """Return how many bytes have gone; or what OpenSSL waits for, below zero; or 0 where the connection is over."""
+        if self._is_over:
+            return 0
+        state = self._find_state()
+        if state is None:
+            self._end(ConnectionResetError("the connection was closed"))
+            return 0
+        self._functions["ERR_clear_error"]()
+        count = int(self._functions[name](state, *arguments))
+        if count > 0:
+            return count
+        wants = int(self._functions["SSL_get_error"](state, count))
+        if wants in (_WANT_READ, _WANT_WRITE):
+            return -wants
+        self._end(None)
+        return 0
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -108,15 +156,13 @@ class TlsTransport(asyncio.Transport):
     def _read(self) -> None:
         """Give the available data to the protocol. Data that OpenSSL holds beyond one turn are read in the next."""
         for _ in range(4):
-            if self._is_gone():
-                return
-            count = self._call(self._openssl.read, self._openssl.buffer, _READ_BYTES)
+            count = self._call("SSL_read", _buffer, _READ_BYTES)
+            if count == -_WANT_WRITE:
+                self._reads_when_writable = True
+                self._loop.add_writer(self._descriptor, self._on_writable)
             if count <= 0:
-                if self._see(count) == _WANT_WRITE:
-                    self._reads_when_writable = True
-                    self._loop.add_writer(self._descriptor, self._on_writable)
                 return
-            self._protocol.data_received(ctypes.string_at(self._openssl.buffer, count))
+            self._protocol.data_received(ctypes.string_at(_buffer, count))
             if self._is_paused or self._is_over:
                 return
         self._loop.call_soon(self._on_readable)
@@ -151,21 +197,21 @@ class TlsTransport(asyncio.Transport):
         self._write_on()
 
     def _write_on(self) -> None:
-        # A write that was put off is repeated unchanged, as OpenSSL demands.
+        # A write that was put off is repeated as it was, which OpenSSL demands.
         while self._unsent:
-            if self._is_gone():
-                return
             piece = self._unsent[0]
-            count = self._call(self._openssl.write, piece, len(piece))
+            count = self._call("SSL_write", piece, len(piece))
+            if count == -_WANT_WRITE:
+                self._loop.add_writer(self._descriptor, self._on_writable)
+            elif count == -_WANT_READ:
+                self._writes_when_readable = True
             if count <= 0:
-                wants = self._see(count)
-                if wants == _WANT_WRITE:
-                    self._loop.add_writer(self._descriptor, self._on_writable)
-                elif wants == _WANT_READ:
-                    self._writes_when_readable = True
                 return
-            self._unsent.popleft()
-            self._unsent_bytes -= len(piece)
+            if count < len(piece):
+                self._unsent[0] = piece[count:]
+            else:
+                self._unsent.popleft()
+            self._unsent_bytes -= count
         if self._is_behind and not self._is_over:
             self._is_behind = False
             self._protocol.resume_writing()
@@ -180,23 +226,6 @@ class TlsTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self._end(None)
-
-    def _call(self, function: Any, *arguments: Any) -> int:
-        self._openssl.clear_errors()
-        return int(function(self._state, *arguments))
-
-    def _see(self, count: int) -> int:
-        """Return the readiness that OpenSSL waits for. End the transport if the connection has ended or is broken."""
-        wants = int(self._openssl.get_error(self._state, count))
-        if wants not in (_WANT_READ, _WANT_WRITE):
-            self._end(None)
-        return wants
-
-    def _is_gone(self) -> bool:
-        """Return whether libpq has closed the connection, and with it the TLS state; then end the transport."""
-        if not self._is_over and _find_pointer(self._pgconn) is None:
-            self._end(ConnectionResetError("the connection was closed"))
-        return self._is_over
 
     def _end(self, exc: Exception | None) -> None:
         if self._is_over:

@@ -9,7 +9,8 @@ import structlog
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connections.commands import ConnectionLost
-from tuplegate.engine.libpq.connections.link import Link, NoAccess
+from tuplegate.engine.libpq.connections.link import Link
+from tuplegate.engine.libpq.connections.tls_transport import NoAccess
 from tuplegate.engine.libpq.pools.pool import Member
 from tuplegate.engine.postgres.pools.pool import SettingsRefused
 from tuplegate.engine.postgres.pools.pools import Pools
@@ -94,7 +95,7 @@ class Wires:
             pool.see_off(member, is_running=False, in_doubt=False)
             _log.warning("no client can speak to the engine itself", reason=str(hidden))
             raise port.NotSupported(
-                "the engine is reached over TLS, and the psycopg that is installed does not show its state to others"
+                "the engine is reached over TLS, and the service cannot tell which OpenSSL its driver uses"
             ) from hidden
         except BaseException:
             pool.see_off(member, is_running=False, in_doubt=False)
