@@ -1,1 +1,1 @@
-"""How much each organization, and each stranger, may ask at a time and in a minute."""
+"""Bounds on the requests of each organization, and of each stranger, at a time and in a minute."""

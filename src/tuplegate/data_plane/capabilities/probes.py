@@ -103,7 +103,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What probes use of the engine."""
+    """The part of an engine that probes use."""
 
     queries: port.Queries
     transactions: port.Transactions

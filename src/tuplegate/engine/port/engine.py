@@ -12,7 +12,7 @@ from tuplegate.engine.port.wire import Wires
 
 
 class Orders(Protocol):
-    """What an engine is told about its databases, and when the service stops."""
+    """Orders to an engine about its databases, and for the end of the service."""
 
     def pause(self, databases: frozenset[str]) -> None:
         """Suspend these databases and no others: requests for them wait, or are refused as busy."""
@@ -29,7 +29,7 @@ class Engine(Queries, Transactions, TransactionOpener, Records, Sessions, Wires,
 
 
 class OneOfSeveral(Answers, Protocol):
-    """What one engine needs to be one of several."""
+    """An engine that can be one of several."""
 
     @property
     def snapshots(self) -> "EngineSnapshots": ...

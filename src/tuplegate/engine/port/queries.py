@@ -31,7 +31,7 @@ class Snapshots(Protocol):
 
 
 class Answers(Protocol):
-    """What an answer with rows needs, however they were asked for: positions, snapshots, memory."""
+    """Positions, snapshots and memory, which every answer with rows needs."""
 
     @property
     def tells_positions(self) -> bool:

@@ -1,4 +1,4 @@
-"""What is held and recorded beside the data: names, ids that clients choose, answers that are kept."""
+"""Records beside the data: names that are held, ids that clients choose, answers that are kept."""
 
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
@@ -33,7 +33,7 @@ class Locks(Protocol):
 
 
 class Records(Locks, Protocol):
-    """What is recorded of transactions under ids and keys of clients, and the locks that guard it."""
+    """Records of transactions under ids and keys of clients, and the locks that guard them."""
 
     async def begin_id(self, database: str, id: str) -> bool:
         """Record an id that a client chose; return False if it was used before."""

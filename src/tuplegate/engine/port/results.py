@@ -18,14 +18,14 @@ class RowStream(Protocol):
     on_replica: bool
 
     def sum_up(self) -> "StreamSums":
-        """Return what has come so far."""
+        """Return the sums of the rows so far."""
 
     def lines(self) -> AsyncGenerator[bytes, None]:
         """Yield blocks of rows, one row of JSON a line. The generator ends after the commit."""
 
 
 class StreamSums(msgspec.Struct, frozen=True):
-    """What a stream has brought. `truncated`: rows were cut off at its bound."""
+    """The sums of a stream. `truncated`: rows were cut off at its bound."""
 
     row_count: int
     affected_rows: int

@@ -1,1 +1,1 @@
-"""What CockroachDB reads, stores and refuses otherwise than PostgreSQL."""
+"""Differences to PostgreSQL in the texts and values that CockroachDB reads, stores and refuses."""

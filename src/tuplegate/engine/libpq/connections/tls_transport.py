@@ -116,7 +116,7 @@ class TlsTransport(asyncio.Transport):
         return getattr(self._pgconn, "pgconn_ptr", None)
 
     def _call(self, name: str, *arguments: Any) -> int:
-        """Return how many bytes have gone; or what OpenSSL waits for, below zero; or 0 where the connection is over."""
+        """Return the number of bytes sent, or one below zero that says what OpenSSL waits for, or 0 at the end."""
         if self._is_over:
             return 0
         state = self._find_state()

@@ -1,1 +1,1 @@
-"""What a statement takes and gives on a pooled connection: parameters, and rows within bounds."""
+"""Parameters of a statement on a pooled connection, and its rows within bounds."""

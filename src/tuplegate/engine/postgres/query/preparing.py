@@ -53,8 +53,10 @@ def find_prepared(
     now: float,
     first: list[Command],
 ) -> KeptStatement | Form | None:
-    """Return what is prepared for the key, or will be by `first`; None where the text runs as it was sent, and a form
-    where its columns must be judged before. `kept` is what is there."""
+    """Return the statement that is prepared for the key, or that the commands added to `first` prepare.
+
+    Return None if the text runs as it was sent, and a form if its columns must be judged before. `kept` is what
+    the connection has for the key."""
     kept = _drop_stale(member, state, key, kept, now, first)
     if kept is None:
         found = _choose_to_prepare(member, state, statement, key, template, now)
@@ -71,7 +73,7 @@ def find_prepared(
 def _drop_stale(
     member: Member, state: DatabaseState, key: Key, kept: KeptStatement | None, now: float, first: list[Command]
 ) -> KeptStatement | None:
-    """Return what is kept, unless it must be prepared anew: then it is forgotten, also by `first`."""
+    """Return the kept form. One that must be prepared anew is forgotten instead, also by `first`."""
     if kept is None or (kept.runs and kept.until > now and kept.version == state.version):
         return kept
     del member.kept[key]
