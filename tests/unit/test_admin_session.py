@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from tuplegate.engine.libpq.commands import ConnectionLost
+from tuplegate.engine.port import EngineLost
 from tuplegate.engine.postgres.own import admin
 from tuplegate.engine.postgres.own.admin import AdminConnector, AdminSession
 
@@ -66,7 +67,7 @@ def test_a_session_whose_commit_waits_for_a_standby(waits: bool, monkeypatch: py
             await _look_beyond(engine)
             assert not engine.closed
             engine.is_away = False
-        with pytest.raises(admin.port.EngineLost):
+        with pytest.raises(EngineLost):
             await asyncio.wait_for(asking, 5)
         assert engine.closed
 
