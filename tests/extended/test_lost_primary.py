@@ -136,6 +136,11 @@ def is_wait(sql: str) -> bool:
     return sql == "SET LOCAL synchronous_commit = on"
 
 
+def is_look_at_commits(sql: str) -> bool:
+    """Return whether a database that is to be silent is asked for what is being committed there."""
+    return "pg_prepared_xacts WHERE database" in sql
+
+
 def is_made_to_wait(sql: str) -> bool:
     return "pg_logical_emit_message" in sql and "synchronous_standby_names" in sql
 
@@ -387,3 +392,38 @@ def test_an_abort_that_no_standby_has_is_not_told() -> None:
             pair.standby.thaw()
         asking.join()
         assert told == ["aborted"]
+
+
+def test_a_reset_waits_for_a_commit_that_waits_for_a_standby() -> None:
+    """To cancel it would show what a failover takes back; to pass it over would leave it behind."""
+    with serving(waits=True) as (pair, service), service.client() as client:
+        [(database,)] = pair.primary.execute("select datname from pg_database where datname ~ '^tg_' limit 1")
+        pair.primary.execute(f"create role visitor login password 'visitor' in role {database}_w")
+        pair.standby.execute("select pg_wal_replay_pause()")
+        answers: list[httpx.Response] = []
+        said: list[str] = []
+        resetting = threading.Thread(target=lambda: answers.append(client.post("/admin/reset", timeout=60)))
+        looks = len([sql for sql in pair.way.seen if is_look_at_commits(sql)])
+        with psycopg.connect(
+            pair.primary.url(str(database), user="visitor", password="visitor"), autocommit=True
+        ) as tenant:
+            tenant.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
+            tenant.execute("set synchronous_commit = remote_apply")
+            committing = threading.Thread(target=tenant.execute, args=("insert into t values (1)",))
+            committing.start()
+            try:
+                wait_until(lambda: pair.primary.execute(_WAITS) == [(1,)])
+                resetting.start()
+                # The last look but one came behind what is done to sessions.
+                wait_until(
+                    lambda: (
+                        bool(said) or len([sql for sql in list(pair.way.seen) if is_look_at_commits(sql)]) > looks + 1
+                    )
+                )
+                assert (said, answers) == ([], [])
+            finally:
+                pair.standby.execute("select pg_wal_replay_resume()")
+            committing.join()
+        resetting.join()
+        assert said == []
+        assert answers[0].status_code == 200, answers[0].text
