@@ -335,7 +335,7 @@ def test_what_is_left_over_is_noted_where_it_is() -> None:
     second."""
     with serving(waits=False) as (pair, service):
         assert insert(service, 1).status_code == 200
-        gid = next(sql for sql in pair.way.seen if is_prepare(sql)).split("'")[1].rsplit("_", 2)[0]
+        gid = next(sql for sql in pair.way.seen if is_prepare(sql)).split("'")[1].rsplit("_", 1)[0]
         [(database,)] = pair.primary.execute("select datname from pg_database where datname ~ '^tg_' limit 1")
         pair.part()
 
