@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -98,16 +99,20 @@ def test_an_engine_that_stands_still(service: Service, sql: Sql, t: str, monkeyp
     assert sql.value(f"select count(*) from {t}") == (1 if outcome is port.Outcome.COMMITTED else 0)
 
 
-@pytest.mark.parametrize("prepared", [True, False])
-def test_what_was_prepared_is_found_to_be_committed(service: Service, sql: Sql, t: str, prepared: bool) -> None:
-    """By whoever finds it first; what never was prepared is found to be aborted."""
+@pytest.mark.parametrize(("prepared", "older"), [(True, False), (False, False), (True, True)])
+def test_what_was_prepared_is_found_to_be_committed(
+    service: Service, sql: Sql, t: str, prepared: bool, older: bool
+) -> None:
+    """By whoever finds it first; what never was prepared is found to be aborted. Older versions named the worker's
+    process, and told it in the ticket."""
 
     async def run() -> port.Outcome:
         target = port.Target(tenant_of(service), port.Access.WRITE)
         async with postgres_of(service) as engine:
-            gid = engine._recovery.new_gid()
+            prefix, _, word = engine._recovery.new_gid().rpartition("_")
+            gid = f"{prefix}_77_{word}" if older else f"{prefix}_{word}"
             with closing(psycopg.connect(service.conninfo(target.database))) as lost:
-                ticket = port.Ticket((os.getpid() << 32) + lost.info.backend_pid, gid.rpartition("_")[2])
+                ticket = port.Ticket(((77 if older else _clock(lost)) << 32) + lost.info.backend_pid, word)
                 lost.execute(f"set session authorization {target.database}_w".encode())
                 lost.execute(f"insert into {t} values (1)".encode())
                 if prepared:
@@ -117,6 +122,30 @@ def test_what_was_prepared_is_found_to_be_committed(service: Service, sql: Sql, 
 
     assert asyncio.run(run()) is (port.Outcome.COMMITTED if prepared else port.Outcome.ABORTED)
     assert sql.value(f"select count(*) from {t}") == prepared
+
+
+def _clock(connection: psycopg.Connection[Any]) -> int:
+    """The server's, a moment from now."""
+    row = connection.execute("select ceil(extract(epoch from clock_timestamp()))").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_another_process_with_the_number_of_the_lost_one(service: Service, t: str) -> None:
+    """It was started later, as after a restart of the engine: what runs there is somebody else's."""
+
+    async def run() -> port.Outcome:
+        target = port.Target(tenant_of(service), port.Access.WRITE)
+        async with postgres_of(service) as engine:
+            word = engine._recovery.new_gid().rpartition("_")[2]
+            with closing(psycopg.connect(service.conninfo(target.database))) as stranger:
+                stranger.execute(f"insert into {t} values (1)".encode())
+                number = ((_clock(stranger) - 3600) << 32) + stranger.info.backend_pid
+                outcome = await engine.outcome_of_lost(target, port.Ticket(number, word))
+                stranger.commit()
+        return outcome
+
+    assert asyncio.run(run()) is port.Outcome.ABORTED
 
 
 @pytest.mark.skipif(not ENGINE, reason="each database of the bundled engine has a server of its own")

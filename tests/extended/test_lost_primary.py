@@ -2,7 +2,7 @@
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,8 +44,7 @@ class Pair:
         self.way.install()
         self.other_way.install()
         if waits:
-            self.primary.execute("alter system set synchronous_standby_names = '*'")
-            self.primary.execute("select pg_reload_conf()")
+            self.wait_for("*")
 
     @property
     def url(self) -> str:
@@ -58,6 +57,12 @@ class Pair:
         self.standby.execute("alter system set primary_conninfo = ''")
         self.standby.execute("select pg_reload_conf()")
         wait_until(lambda: self.primary.execute("select from pg_stat_replication") == [])
+
+    def wait_for(self, names: str) -> None:
+        """From now on commits do."""
+        self.primary.execute(f"alter system set synchronous_standby_names = '{names}'")
+        self.primary.execute("select pg_reload_conf()")
+        wait_until(lambda: self.primary.execute("show synchronous_standby_names") == [(names,)])
 
     def promote(self) -> None:
         """It gives out the numbers again that were given out since they parted; then the service reaches it."""
@@ -95,10 +100,12 @@ def serving(*, waits: bool, **settings: str) -> Iterator[tuple[Pair, Service]]:
         pair.remove()
 
 
-def insert(service: Service, value: int, timeout_ms: int = 30_000) -> httpx.Response:
-    body = {"statements": [f"insert into t values ({value})"], "timeout_ms": timeout_ms}
+def insert(
+    service: Service, value: int, timeout_ms: int = 30_000, headers: Mapping[str, str] | None = None, more: str = ""
+) -> httpx.Response:
+    body = {"statements": [f"insert into t values ({value})", *([more] if more else [])], "timeout_ms": timeout_ms}
     with service.client() as client:
-        return client.post("/v1/transaction", json=body, timeout=60)
+        return client.post("/v1/transaction", json=body, headers=headers, timeout=60)
 
 
 def values(service: Service) -> list[Any]:
@@ -118,6 +125,20 @@ def is_commit(sql: str) -> bool:
 
 def is_prepare(sql: str) -> bool:
     return sql.startswith("PREPARE TRANSACTION")
+
+
+def is_question_for_standbys(sql: str) -> bool:
+    return sql == "SHOW synchronous_standby_names"
+
+
+def is_wait(sql: str) -> bool:
+    """Return whether it comes right before a COMMIT that ends a transaction in one phase."""
+    return sql == "SET LOCAL synchronous_commit = on"
+
+
+def is_look_at_commits(sql: str) -> bool:
+    """Return whether a database that is to be silent is asked for what is being committed there."""
+    return "pg_prepared_xacts WHERE database" in sql
 
 
 def is_made_to_wait(sql: str) -> bool:
@@ -142,9 +163,13 @@ def insert_while_it_dies(
     assert dies.happened.wait(30)
     go_on()
     deciding.join()
+    wait_until_served(service)
+    return answers[0]
+
+
+def wait_until_served(service: Service) -> None:
     with service.client() as client:
         wait_until(lambda: client.post("/v1/query", json={"sql": "select 1"}).status_code == 200)
-    return answers[0]
 
 
 def test_what_only_the_former_primary_had() -> None:
@@ -211,14 +236,53 @@ def test_prepared_where_commits_have_just_ceased_to_wait() -> None:
 
         def cease() -> None:
             pair.part()
-            pair.primary.execute("alter system set synchronous_standby_names = ''")
-            pair.primary.execute("select pg_reload_conf()")
-            wait_until(lambda: pair.primary.execute("show synchronous_standby_names") == [("",)])
+            pair.wait_for("")
 
         pair.way.arm(Fault(is_prepare, At.REQUEST, cease, cut=False))
         answer = insert_while_it_dies(pair, service, At.REQUEST, pair.take_over)
         assert values(service) == ([1, 3] if answer.status_code == 200 else [1])
         assert answer.status_code == 200 or outcome(service, answer).get("state") != "committed"
+
+
+def test_commits_begin_to_wait_behind_prepare() -> None:
+    """The server says that they wait, and PREPARE has waited for nobody. The new primary never got it, and has given
+    out its number again."""
+    with serving(waits=False) as (pair, service):
+        assert insert(service, 1).status_code == 200
+        pair.part()
+        pair.way.arm(Fault(is_question_for_standbys, At.REQUEST, lambda: pair.wait_for("*"), cut=False))
+        answer = insert_while_it_dies(pair, service, At.REQUEST, pair.promote)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "outcome_unknown")
+        assert outcome(service, answer)["error"]["code"] == "outcome_unknown"
+        assert values(service) == [1]
+
+
+@pytest.mark.parametrize(
+    ("headers", "more", "told"),
+    [
+        ({}, "", "outcome_unknown"),
+        ({"Idempotency-Key": "key"}, "", "not_found"),
+        ({}, "create temporary table temporary ()", "not_found"),
+    ],
+    ids=["two phases", "kept answer", "one phase"],
+)
+def test_acknowledged_where_commits_have_just_ceased_to_wait(headers: dict[str, str], more: str, told: str) -> None:
+    """It is lost with the primary, and its number is used again: no id says that it is committed. Where it had a
+    record, that is gone, too."""
+    with serving(waits=True) as (pair, service):
+        assert insert(service, 1).status_code == 200
+        pair.way.arm(Fault(lambda sql: sql == "insert into t values (2)", At.REQUEST, pair.part, cut=False))
+        last = is_wait if more else is_prepare
+        ceases = pair.way.arm(Fault(last, At.REQUEST, lambda: pair.wait_for(""), cut=False))
+        acknowledged = insert(service, 2, headers=headers, more=more)
+        assert acknowledged.status_code == 200, acknowledged.text
+        assert ceases.happened.is_set()
+        assert outcome(service, acknowledged)["state"] == "committed"
+        pair.primary.crash()
+        pair.promote()
+        wait_until_served(service)
+        assert values(service) == [1]
+        assert outcome(service, acknowledged)["error"]["code"] == told
 
 
 @pytest.mark.parametrize("durability", ["engine", "replicated"])
@@ -254,9 +318,7 @@ def test_nothing_is_committed_before_a_standby_has_it() -> None:
         assert insert(service, 1).status_code == 200
 
         def cease() -> None:
-            pair.primary.execute("alter system set synchronous_standby_names = ''")
-            pair.primary.execute("select pg_reload_conf()")
-            wait_until(lambda: pair.primary.execute("show synchronous_standby_names") == [("",)])
+            pair.wait_for("")
             pair.standby.freeze()
 
         pair.way.arm(Fault(is_prepare, At.REQUEST, cease, cut=False))
@@ -264,8 +326,7 @@ def test_nothing_is_committed_before_a_standby_has_it() -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "outcome_unknown")
         assert outcome(service, answer)["state"] == "in_progress"
         pair.standby.thaw()
-        pair.primary.execute("alter system set synchronous_standby_names = '*'")
-        pair.primary.execute("select pg_reload_conf()")
+        pair.wait_for("*")
         wait_until(lambda: outcome(service, answer)["state"] == "committed")
 
 
@@ -274,7 +335,7 @@ def test_what_is_left_over_is_noted_where_it_is() -> None:
     second."""
     with serving(waits=False) as (pair, service):
         assert insert(service, 1).status_code == 200
-        gid = next(sql for sql in pair.way.seen if is_prepare(sql)).split("'")[1].rsplit("_", 2)[0]
+        gid = next(sql for sql in pair.way.seen if is_prepare(sql)).split("'")[1].rsplit("_", 1)[0]
         [(database,)] = pair.primary.execute("select datname from pg_database where datname ~ '^tg_' limit 1")
         pair.part()
 
@@ -293,10 +354,9 @@ def test_what_is_left_over_is_noted_where_it_is() -> None:
                 left.execute(f"prepare transaction '{gid}_1_left{value}'".encode())
         assert stands.happened.wait(30)
         try:
-            with service.client() as client:
-                wait_until(lambda: client.post("/v1/query", json={"sql": "select 1"}).status_code == 200)
-                looked = len(pair.other_way.seen)
-                wait_until(lambda: any("pg_prepared_xacts" in sql for sql in list(pair.other_way.seen)[looked:]))
+            wait_until_served(service)
+            looked = len(pair.other_way.seen)
+            wait_until(lambda: any("pg_prepared_xacts" in sql for sql in list(pair.other_way.seen)[looked:]))
             assert pair.standby.execute("select gid from engine.recovered where gid ~ '_left'", "pair") == []
             assert values(service) == [1]
         finally:
@@ -332,3 +392,38 @@ def test_an_abort_that_no_standby_has_is_not_told() -> None:
             pair.standby.thaw()
         asking.join()
         assert told == ["aborted"]
+
+
+def test_a_reset_waits_for_a_commit_that_waits_for_a_standby() -> None:
+    """To cancel it would show what a failover takes back; to pass it over would leave it behind."""
+    with serving(waits=True) as (pair, service), service.client() as client:
+        [(database,)] = pair.primary.execute("select datname from pg_database where datname ~ '^tg_' limit 1")
+        pair.primary.execute(f"create role visitor login password 'visitor' in role {database}_w")
+        pair.standby.execute("select pg_wal_replay_pause()")
+        answers: list[httpx.Response] = []
+        said: list[str] = []
+        resetting = threading.Thread(target=lambda: answers.append(client.post("/admin/reset", timeout=60)))
+        looks = len([sql for sql in pair.way.seen if is_look_at_commits(sql)])
+        with psycopg.connect(
+            pair.primary.url(str(database), user="visitor", password="visitor"), autocommit=True
+        ) as tenant:
+            tenant.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
+            tenant.execute("set synchronous_commit = remote_apply")
+            committing = threading.Thread(target=tenant.execute, args=("insert into t values (1)",))
+            committing.start()
+            try:
+                wait_until(lambda: pair.primary.execute(_WAITS) == [(1,)])
+                resetting.start()
+                # The last look but one came behind what is done to sessions.
+                wait_until(
+                    lambda: (
+                        bool(said) or len([sql for sql in list(pair.way.seen) if is_look_at_commits(sql)]) > looks + 1
+                    )
+                )
+                assert (said, answers) == ([], [])
+            finally:
+                pair.standby.execute("select pg_wal_replay_resume()")
+            committing.join()
+        resetting.join()
+        assert said == []
+        assert answers[0].status_code == 200, answers[0].text

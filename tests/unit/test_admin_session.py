@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from tuplegate.engine import port
 from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.port import EngineLost
 from tuplegate.engine.postgres.service import admin
 from tuplegate.engine.postgres.service.admin import AdminConnector, AdminSession
 
@@ -67,7 +67,7 @@ def test_a_session_whose_commit_waits_for_a_standby(waits: bool, monkeypatch: py
             await _look_beyond(engine)
             assert not engine.closed
             engine.is_away = False
-        with pytest.raises(port.EngineLost):
+        with pytest.raises(EngineLost):
             await asyncio.wait_for(asking, 5)
         assert engine.closed
 

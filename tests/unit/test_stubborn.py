@@ -10,6 +10,7 @@ from tuplegate.engine.port import EngineBusy, EngineUnavailable
 from tuplegate.engine.postgres.safety.stubborn import KILL_AFTER_S, STUCK_AFTER_S, STUCK_MAX, Ending, Stubborn
 
 PROCESS, OTHER = 100, 101
+STARTED, SEEN, LATER = 1.0, 2.0, 3.0
 Row = tuple[str | None, ...]
 
 
@@ -29,13 +30,16 @@ class Stage:
             raise EngineUnavailable("it is down")
         return self.rows
 
-    async def _terminate(self, database: str, process: int) -> None:
+    async def _terminate(self, database: str, process: int, seen_at: float) -> None:
         if self.down:
             raise EngineUnavailable("it is down")
         self.told.append(process)
 
-    def run(self, process: int = PROCESS, *, database: str = "one", started: str = "now") -> None:
-        self.rows.append((str(process), database, started))
+    def run(self, process: int = PROCESS, *, database: str = "one", started: float = STARTED) -> None:
+        self.rows.append((str(process), database, str(started)))
+
+    async def end(self, process: int = PROCESS, *, seen_at: float = SEEN) -> Ending:
+        return await self.stubborn.end("one", process, seen_at)
 
     async def look(self, ending: Ending, age: float) -> None:
         await self.stubborn._look(ending.since + age)
@@ -60,8 +64,8 @@ def test_the_server_of_a_database_is_killed_when_that_is_due() -> None:
     async def story(stage: Stage) -> None:
         stage.run()
         stage.run(OTHER)
-        ending = await stage.stubborn.end("one", PROCESS)
-        await stage.stubborn.end("one", OTHER)
+        ending = await stage.end()
+        await stage.end(OTHER)
         await stage.look(ending, KILL_AFTER_S - 0.5)
         assert stage.killed == []
         await stage.look(ending, KILL_AFTER_S + 1)
@@ -69,8 +73,8 @@ def test_the_server_of_a_database_is_killed_when_that_is_due() -> None:
         assert stage.killed == ["one"]
         stage.rows.clear()
         await stage.look(ending, KILL_AFTER_S + 3)
-        stage.run(started="later")
-        again = await stage.stubborn.end("one", PROCESS)
+        stage.run(started=LATER)
+        again = await stage.end(seen_at=LATER)
         await stage.look(again, 0.5)
         assert stage.killed == ["one"]
         await stage.look(again, KILL_AFTER_S + 1)
@@ -83,14 +87,13 @@ def test_no_server_is_killed_for_a_process_that_ignores_nothing(monkeypatch: pyt
     async def story(stage: Stage) -> None:
         stage.run()
         stage.down = reason == "not told"
-        ending = await stage.stubborn.end("one", PROCESS)
+        ending = await stage.end()
         if reason == "not told":
             stage.down = False
             monkeypatch.setattr(stage.stubborn, "_tell", _nothing)
-        await stage.look(ending, 0.5)
         if reason == "number of another":
             stage.rows.clear()
-            stage.run(started="later")
+            stage.run(started=LATER)
         await stage.look(ending, KILL_AFTER_S + 1)
         assert ending.is_gone == (reason == "number of another")
 
@@ -106,8 +109,8 @@ def test_a_process_that_is_gone_gives_its_place_back_once() -> None:
 
     async def story(stage: Stage) -> None:
         stage.run()
-        ending = await stage.stubborn.end("one", PROCESS)
-        assert await stage.stubborn.end("one", PROCESS) is ending
+        ending = await stage.end()
+        assert await stage.end() is ending
         ending.on_gone = lambda: given_back.append(True)
         await stage.look(ending, 0.5)
         assert not given_back
@@ -129,7 +132,7 @@ def test_a_database_with_too_many_stuck_processes_takes_no_requests() -> None:
     async def story(stage: Stage) -> None:
         for number in range(STUCK_MAX):
             stage.run(PROCESS + number)
-            ending = await stage.stubborn.end("one", PROCESS + number)
+            ending = await stage.end(PROCESS + number)
             stage.stubborn.check("one")
         await stage.look(ending, STUCK_AFTER_S + 1)
         assert ending.settled.is_set()
@@ -150,7 +153,7 @@ def test_one_stuck_process_is_too_many_for_a_standby() -> None:
 
     async def story(stage: Stage) -> None:
         stage.run()
-        ending = await stage.stubborn.end("one", PROCESS)
+        ending = await stage.end()
         await stage.look(ending, STUCK_AFTER_S + 1)
         with pytest.raises(EngineBusy):
             stage.stubborn.check("one")
@@ -162,7 +165,7 @@ def test_an_engine_that_is_away_is_told_when_it_is_back() -> None:
     async def story(stage: Stage) -> None:
         stage.run()
         stage.down = True
-        ending = await stage.stubborn.end("one", PROCESS)
+        ending = await stage.end()
         with pytest.raises(EngineUnavailable):
             await stage.look(ending, 0.5)
         stage.down = False

@@ -193,8 +193,9 @@ class TransactionRoutes:
     def _find_id(self, exchange: Exchange, job: _Job, done: port.TransactionResult) -> bytes:
         """Return the id of a committed transaction, and count its rows."""
         exchange.row_count = sum([result.row_count for result in done.results])
-        if job.chosen is not None:
-            return job.chosen.encode()
+        recorded = job.chosen or done.id
+        if recorded is not None:
+            return recorded.encode()
         if done.number is None:
             return self._ids.write(_READ_ONLY, job.target.id).encode()
         id = TransactionId(IdKind.NUMBERED, done.number, "", done.mark, done.history)

@@ -22,9 +22,10 @@ class Commit(StrEnum):
 class TransactionResult(msgspec.Struct):
     """The results of a committed transaction.
 
-    `number` is the engine's own number of a transaction that wrote, None for one that had nothing to commit. With
-    several engines, `mark` identifies the one that gave the number. If another server can take an engine's place,
-    `history` identifies the server that gave it, in the engine's own way (34 bits); otherwise it is 0.
+    `number` is the engine's own number of a transaction that wrote, None for one that had nothing to commit. Where
+    there are several engines, `mark` tells which one gave the number. Where another server can take an engine's place,
+    `history` tells which of them gave it, in the engine's own way (34 bits); it is 0 elsewhere. `id` is that of a
+    record which tells the outcome where the number would not; it is to be told instead.
     """
 
     results: list[Result]
@@ -37,6 +38,7 @@ class TransactionResult(msgspec.Struct):
     on_replica: bool = False
     mark: str = ""
     history: int = 0
+    id: str | None = None
 
 
 class Keep(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import Final, Self
 
 from psycopg import pq
@@ -126,6 +127,9 @@ class Connection:
         self._is_replicated = True
         self.server = ""
         """The start time of the server, which identifies it; empty until somebody has asked."""
+        self.seen_at = inf
+        """A time by the server's clock at which the number of its process was that; as far as that was asked. Another
+        process can get the number later."""
         self.meter = Meter()
         self.closed = False
         self.cut_off = False

@@ -150,7 +150,7 @@ class EndingPool(ConnectionPool):
         if any(other.backend == member.backend for other in self._members if not other.closed):
             return True  # the number was given to a new connection of this pool
         try:
-            return await self._stubborn.is_gone(self.database, member.backend)
+            return await self._stubborn.is_gone(self.database, member.backend, member.seen_at)
         except EngineFailure:
             return False
 
@@ -179,8 +179,8 @@ class EndingPool(ConnectionPool):
         """
         ending: Ending | None = None
         try:
-            ending = await self._stubborn.end(self.database, member.backend)
-            # A process that waits for a reader ends when its connection is closed.
+            ending = await self._stubborn.end(self.database, member.backend, member.seen_at)
+            # One that waits for a reader is ended by closing the connection.
             if not member.is_paused:
                 await ending.settled.wait()
         finally:
@@ -216,7 +216,7 @@ class EndingPool(ConnectionPool):
 
     async def end_process(self, member: Member) -> None:
         """End the server process of a connection that was given away, and watch it until it is gone."""
-        await self._stubborn.end(self.database, member.backend)
+        await self._stubborn.end(self.database, member.backend, member.seen_at)
 
     async def waits_for_standby(self, member: Member) -> bool:
         return await self._server.waits_for_standby(member.backend)

@@ -19,7 +19,7 @@ VERIFY: Final = Command(
     b" pg_catalog.extract('epoch', pg_catalog.pg_postmaster_start_time()), pg_catalog.pg_is_in_recovery(),"
     b" pg_catalog.current_setting('default_transaction_isolation'),"
     b" pg_catalog.current_setting('default_transaction_read_only'), pg_catalog.current_setting('search_path'),"
-    b" pg_catalog.current_setting('synchronous_commit')"
+    b" pg_catalog.current_setting('synchronous_commit'), pg_catalog.extract('epoch', pg_catalog.clock_timestamp())"
 )
 
 
@@ -38,8 +38,8 @@ class Unfit(ConnectionLost):
 
 
 def check_connection(connection: Connection, results: list[PGresult], expected: Expected) -> str:
-    """Return the start time of the connection's server, from the answer to `VERIFY`. Raises Unfit, or ConnectionLost if
-    the server did not answer."""
+    """When its server was started, by the answer to `VERIFY`; note when it was seen. Raises Unfit, or ConnectionLost
+    where it did not say."""
     error = find_error(results)
     if error is not None:
         raise ConnectionLost(error.get_error_message())
@@ -47,7 +47,7 @@ def check_connection(connection: Connection, results: list[PGresult], expected: 
         [row] = read_text_rows(results[-1])
     except UnicodeDecodeError as exc:
         raise ConnectionLost("what it says of itself cannot be read in the encoding that was asked for") from exc
-    process, started, standby, isolation, read_only, names, commit = map(str, row)
+    process, started, standby, isolation, read_only, names, commit, seen_at = map(str, row)
     found = Expected(isolation, read_only, names, commit, is_standby=standby == "t")
     if int(process) != connection.backend:
         raise Unfit(
@@ -62,4 +62,5 @@ def check_connection(connection: Connection, results: list[PGresult], expected: 
         )
     if found.is_standby != expected.is_standby:
         raise Unfit("it is no standby" if expected.is_standby else "it is a standby")
+    connection.seen_at = float(seen_at)
     return started

@@ -62,9 +62,10 @@ END $$
 MAY_END = (
     "usesysid IN (SELECT oid FROM pg_roles WHERE NOT rolsuper)"
     " AND (pg_has_role(current_user, 'pg_signal_backend', 'USAGE') OR pg_has_role(current_user, usesysid, 'USAGE'))"
+    " AND wait_event IS DISTINCT FROM 'SyncRep'"
 )
-"""Matches the sessions in `pg_stat_activity` that the service's role may end: if the statement meets one that it may
-not end, the engine ends none of them."""
+"""Matches the sessions in `pg_stat_activity` that the service's role may end: where one is among them that it may not,
+the engine ends none of them. A commit that waits for a standby is never cut short."""
 
 
 def write_creation(database: str, template: str) -> list[str]:

@@ -32,17 +32,19 @@ STUCK_MAX: Final = 2
 _TICK_S: Final = 0.5
 
 _LOOK_SQL: Final = """
-SELECT pid, datname, backend_start FROM pg_catalog.pg_stat_activity WHERE pid = ANY($1::pg_catalog.int4[])
+SELECT pid, datname, extract(epoch FROM backend_start) FROM pg_catalog.pg_stat_activity
+ WHERE pid = ANY($1::pg_catalog.int4[])
 """
 
 
 @dataclass(slots=True, eq=False)
 class Ending:
-    """A server process that was told to end at `since`. `settled` is set when it has ended, or when it counts as
-    stuck."""
+    """A server process that was told to end at `since`. `settled` is set when it has, or when it counts as stuck. It
+    had its number at `seen_at`, by the server's clock: another one may get the number."""
 
     process: int
     database: str
+    seen_at: float
     since: float
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     is_told: bool = False
@@ -50,22 +52,20 @@ class Ending:
     is_killed: bool = False
     """Its server was to be killed."""
     is_stuck: bool = False
-    started: str | None = None
-    """The start time of the process: another process may get its number."""
     on_gone: Callable[[], None] | None = None
 
 
 class _Seen(NamedTuple):
     process: int
     database: str | None
-    started: str | None
+    started: float
 
 
 Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
 """Runs a statement of the service's own, with parameters, and returns its rows. Raises EngineFailure."""
 
-Terminate = Callable[[str, int], Awaitable[object]]
-"""Tells a server process of a database to end. Raises EngineFailure."""
+Terminate = Callable[[str, int, float], Awaitable[object]]
+"""Tells the server process of a database to end that had a number at a time. Raises EngineFailure."""
 
 Kill = Callable[[str], None]
 """Kills the server of one database, which has no other database."""
@@ -99,20 +99,20 @@ class Stubborn:
                 " it can be used again when the engine is rid of them"
             )
 
-    async def end(self, database: str, process: int) -> Ending:
+    async def end(self, database: str, process: int, seen_at: float) -> Ending:
         """Tell a server process to terminate, and watch it from now on."""
         loop = asyncio.get_running_loop()
         ending = self._endings.get(process)
         if ending is None:
-            ending = self._endings[process] = Ending(process, database, loop.time())
+            ending = self._endings[process] = Ending(process, database, seen_at, loop.time())
             if self._task is None or self._task.done():
                 self._task = keep("stubborn", self._watch)
         await self._tell(ending)
         return ending
 
-    async def is_gone(self, database: str, process: int) -> bool:
+    async def is_gone(self, database: str, process: int, seen_at: float) -> bool:
         """Return whether a server process has ended; if it has not, tell it to terminate. Raises EngineFailure."""
-        return not await self._terminate(database, process)
+        return not await self._terminate(database, process, seen_at)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -134,7 +134,7 @@ class Stubborn:
     async def _tell(self, ending: Ending) -> None:
         if not ending.is_told:
             try:
-                await self._terminate(ending.database, ending.process)
+                await self._terminate(ending.database, ending.process, ending.seen_at)
             except EngineFailure:
                 return  # it is told at the next look
             ending.is_told = True
@@ -143,13 +143,12 @@ class Stubborn:
         endings = list(self._endings.values())
         numbers = ",".join(str(ending.process) for ending in endings)
         rows = await self._fetch(_LOOK_SQL, "{" + numbers + "}")
-        seen = [_Seen(int(str(process)), database, started) for process, database, started in rows]
+        seen = [_Seen(int(str(process)), database, float(started or 0)) for process, database, started in rows]
         for ending in endings:
             alive = next((each for each in seen if self._is(each, ending)), None)
             if alive is None:
                 self._forget(ending)
                 continue
-            ending.started = alive.started
             await self._tell(ending)
             self._press(ending, now)
         stuck = [ending.database for ending in self._endings.values() if ending.is_stuck]
@@ -158,7 +157,7 @@ class Stubborn:
     @staticmethod
     def _is(seen: _Seen, ending: Ending) -> bool:
         same = seen.process == ending.process and seen.database == ending.database
-        return same and ending.started in (None, seen.started)
+        return same and seen.started <= ending.seen_at
 
     def _forget(self, ending: Ending) -> None:
         del self._endings[ending.process]

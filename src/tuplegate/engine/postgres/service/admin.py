@@ -231,15 +231,15 @@ class AdminSession:
                 return await connection.run(*commands)
         except TimeoutError:
             connection.close("it gave no answer")
-            await self._end_process(connection.backend)
+            await self._end_process(connection)
             raise port.NoProgress(f"a statement was not answered within {limit_s:g} s") from None
 
-    async def _end_process(self, backend: int) -> None:
+    async def _end_process(self, connection: Connection) -> None:
         """End a server process. A cancel is not enough: code can swallow it, and does not notice that the client is
         gone."""
         with contextlib.suppress(port.EngineFailure, TimeoutError):
             async with asyncio.timeout(_END_S), AdminSession(self._connector, METADATA_DATABASE) as session:
-                await terminate(session, self._database, backend)
+                await terminate(session, self._database, connection.backend, connection.seen_at)
 
     async def _connected(self) -> Connection:
         async with self._opening:
@@ -323,17 +323,19 @@ async def write_membership(session: AdminSession, *, may_switch: bool) -> str:
     return f" WITH INHERIT TRUE, SET {may_switch}" if int(str(version)) >= _VERSION_WITH_MEMBERSHIP_OPTIONS else ""
 
 
-async def terminate(session: AdminSession, database: str, backend: int) -> bool:
-    """Ask a server process of the database to end; return whether there was one.
+async def terminate(session: AdminSession, database: str, backend: int, seen_at: float = inf) -> bool:
+    """Ask the server process of the database to end that had the number at that time, by the server's clock. Return
+    whether there was one.
 
     A process that waits for a standby is not asked: its commit would then be done without a standby, and could be lost.
     """
     return bool(
         await session.fetch(
             "SELECT wait_event = 'SyncRep' OR pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity"
-            " WHERE pid = $1::int AND datname = $2",
+            " WHERE pid = $1::int AND datname = $2 AND (backend_start <= to_timestamp($3::float8)) IS NOT FALSE",
             str(backend),
             database,
+            str(seen_at),
         )
     )
 

@@ -58,9 +58,13 @@ _COPY_TRIES_S = 4.0
 _PATIENCE = 10
 
 _SILENCE_S = 10.0
-"""The time for committing prepared transactions of a database."""
+"""How long what was prepared in a database may take to be committed, and what waits for a standby."""
 
 _PREPARED = "SELECT gid, owner FROM pg_prepared_xacts WHERE database = $1"
+_COMMITTING = """
+SELECT gid FROM pg_prepared_xacts WHERE database = $1
+UNION ALL SELECT 'in process ' || pid FROM pg_stat_activity WHERE datname = $1 AND wait_event = 'SyncRep' ORDER BY 1
+"""
 
 _USERS = f"SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND usename ~ '{roles.TENANTS}' LIMIT 1"
 _MAY_ENTER = (
@@ -182,14 +186,15 @@ class PostgresDatabases:
                 await self._role_remover.remove(session, name, role)
 
     async def silence(self, name: str) -> None:
-        """Cancel running statements, which get their error; then end the sessions that are left."""
+        """Cancel what runs, which gets its error; cut off what still holds a connection then. What is being committed
+        is waited for."""
         deadline = asyncio.get_running_loop().time() + _SILENCE_S
         async with self._session(METADATA_DATABASE) as session:
             await self._end_all(session, name)
-            while prepared := await session.fetch(_PREPARED, name):
+            while committing := await session.fetch(_COMMITTING, name):
                 if asyncio.get_running_loop().time() > deadline:
-                    gids = ", ".join(sorted(str(gid) for gid, _ in prepared))
-                    raise port.EngineBusy(f"transactions that are prepared in the database do not end: {gids}")
+                    names = ", ".join(str(each) for (each,) in committing)
+                    raise port.EngineBusy(f"transactions that are being committed in the database do not end: {names}")
                 await self.finish_prepared(name)
                 await self._end_all(session, name)
                 await asyncio.sleep(_TRY_AGAIN_S)

@@ -51,8 +51,9 @@ class Certainty:
             return False
 
     async def has_waited(self, server: str, until: float) -> bool:
-        """Return whether standbys that commits wait for have all commits there up to now, as the server says."""
-        if not await self.is_certain(server, until):
+        """Return whether standbys that commits wait for have what is committed there now, as the server says before and
+        after."""
+        if not self._primary.replication.waits or not await self.is_certain(server, until):
             return False
         try:
             [(standbys,)] = await within(_left_s(until), self._session.fetch_of(server, _STANDBYS))

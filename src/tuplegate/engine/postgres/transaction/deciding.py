@@ -72,7 +72,7 @@ class Decision:
         self._is_settled = False
         """After its connection was lost, it was found to be committed for good."""
         self._has_waited = False
-        """Whether a standby had to have the prepared transaction before that was committed."""
+        """A standby had to have what is prepared, before that was committed; or has what is committed."""
         self._decider = decider
         self._run = run
         self._block = block
@@ -104,11 +104,14 @@ class Decision:
     # -- before it ----------------------------------------------------------------------------------------------
 
     def promise_id(self, number: int | None) -> None:
-        """Give the transaction an id if it commits in one phase. The record of that id tells the outcome."""
+        """Give it an id whose record tells the outcome: where it commits in one phase, and where its answer is kept,
+        which is written before anybody can say whether a standby has to have it."""
         promised = self.promised
-        if number is None or self.two_phase or (promised is not None and promised.id is not None):
+        if number is None or (promised is not None and promised.id is not None):
             return
-        self.promised = port.Promise(new_id(), promised.keep if promised else None)
+        keep = promised.keep if promised else None
+        if not self.two_phase or (keep is not None and self._block.pool.primary.follows):
+            self.promised = port.Promise(new_id(), keep)
 
     async def record(self, done: port.TransactionResult) -> None:
         """Write the promised records inside the transaction; those of a read-only one are written after it."""
@@ -234,10 +237,12 @@ class Decision:
     async def prepare(self, gid: str, before: Script) -> Answers | None:
         """Prepare it behind these steps. Return None if its connection was lost and it is found to be committed."""
         block = self._block
+        # They may have begun to wait behind PREPARE, or have ceased to: both must say so.
+        waits = block.pool.primary.replication.waits
         try:
             answers = await self.carry_out(blocks.prepare(gid, before, has_standbys=block.pool.primary.follows))
             check_tag(answers, Does.PREPARE_TRANSACTION, b"PREPARE TRANSACTION")
-            if Does.STANDBYS in answers and answers[Does.STANDBYS].get_value(0, 0):
+            if waits and answers[Does.STANDBYS].get_value(0, 0):
                 await self._see_waited()
         except ConnectionLost as lost:
             if block.runner.risk is Meaning.HARMLESS:
@@ -261,7 +266,6 @@ class Decision:
     async def commit_prepared(self, gid: str, number: int) -> None:
         """Commit the transaction, which is prepared and so decided."""
         block = self._block
-        history = self._decider.recovery.histories.of(block.member, replicated=self._has_waited)
         tidy = block.left is Leftovers.SEQUENCES
         try:
             if block.careful:
@@ -274,7 +278,7 @@ class Decision:
             # Decided and durable on its server: it is there to be committed, or was. Recovery commits it if we cannot.
             # A server that has replaced that one need not have it.
             lost = ConnectionLost("another server is the primary, and does not have it")
-            ticket = port.Ticket(number, history=history)
+            ticket = port.Ticket(number, history=self.history())
             await self._settle(lost, lambda: self._ask_for_prepared(gid, ticket), ticket=ticket)
 
     def _ask_for_prepared(self, gid: str, ticket: port.Ticket | None = None) -> Awaitable[Settled]:
@@ -296,6 +300,13 @@ class Decision:
         if settled is Settled.ABORTED:
             raise lost
         self._is_settled = True
+        certainty, server = self._decider.recovery.certainty, self._block.pool.primary.server
+        self._has_waited = self._has_waited or await certainty.has_waited(server, self.settle_by())
+
+    def history(self, *, acknowledged: bool = False) -> int:
+        """Return the history that its number has by now: which server gave it, and who else has it."""
+        histories = self._decider.recovery.histories
+        return histories.of(self._block.member, acknowledged=acknowledged, replicated=self._has_waited)
 
     async def see_confirmed(self, number: int | None) -> None:
         """Raise OutcomeUnknown if a standby must have the commit, and none is known to."""
@@ -305,9 +316,9 @@ class Decision:
             await self._block.pool.see_confirmed(self._block.member, self.decide_by)
         except port.OutcomeUnknown as unknown:
             unknown.id = self.id
-            history = self._decider.recovery.histories.of(self._block.member, replicated=self._has_waited)
-            unknown.ticket = port.Ticket(number, history=history)
+            unknown.ticket = port.Ticket(number, history=self.history())
             raise
+        self._has_waited = True
 
     # -- guard and time -----------------------------------------------------------------------------------------
 

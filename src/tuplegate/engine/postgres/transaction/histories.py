@@ -27,10 +27,7 @@ class Histories:
         """Return the history of a transaction on the connection. `acknowledged`: its client is told of a success.
         `replicated`: a standby had to have it before that."""
         timeline = self._primary.timeline_of(member.server)
-        if not timeline:
-            return 0
-        replicated = replicated or (acknowledged and self._primary.replication.waits)
-        return timeline * _FLAGS + acknowledged * _ACKNOWLEDGED + replicated * _REPLICATED
+        return timeline and timeline * _FLAGS + acknowledged * _ACKNOWLEDGED + replicated * _REPLICATED
 
     def fits(self, history: int, server: str) -> bool:
         """Return whether the server is on the timeline of the history, as far as known."""

@@ -17,6 +17,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
+from math import ceil
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -116,25 +117,28 @@ class Recovery:
         await self._certain.close()
 
     def new_gid(self) -> str:
-        """Return a new name for a prepared transaction. The process id in it is for people who read the list."""
-        return self._gid(os.getpid(), self._words.make())
-
-    def _gid(self, worker: int, word: str) -> str:
-        return f"{self._prefix}{worker}_{word}"
+        """Return a new name for a prepared transaction."""
+        return self._prefix + self._words.make()
 
     def ticket(self, gid: str, member: Connection) -> Ticket:
-        """Return the ticket by which `outcome_of_lost` finds the transaction later."""
-        number = (os.getpid() << _PID_BITS) + member.backend
-        return Ticket(number, gid.rpartition("_")[2], self.histories.of(member))
+        """Return the ticket by which `outcome_of_lost` finds the transaction later. It tells its server process, by the
+        second before which that was there."""
+        number = (ceil(member.seen_at) << _PID_BITS) + member.backend
+        return Ticket(number, gid.removeprefix(self._prefix), self.histories.of(member))
+
+    def _read_ticket(self, ticket: Ticket) -> tuple[str, int, float]:
+        """Return the name of the transaction, the number of its server process, and a time at which it had that."""
+        seen_at, backend = divmod(ticket.number, 1 << _PID_BITS)
+        return self._prefix + ticket.word, backend, seen_at
 
     async def outcome_of_lost(self, database: str, ticket: Ticket) -> Outcome:
         """Return the outcome of a transaction that was being prepared when the engine was lost. If it was prepared, the
         watcher notes that and commits it."""
-        worker, backend = divmod(ticket.number, 1 << _PID_BITS)
-        gid = self._gid(worker, ticket.word)
+        gid, backend, seen_at = self._read_ticket(ticket)
         server = await self._session.server()
         # On another server the number of the process is that of a stranger.
-        gone = not self.histories.fits(ticket.history, server) or not await terminate(self._session, database, backend)
+        is_own = self.histories.fits(ticket.history, server)
+        gone = not is_own or not await terminate(self._session, database, backend, seen_at)
         if await self._is_prepared(server, gid):
             await _look_for_asker(self)
         if await self._is_prepared(server, gid):
@@ -146,7 +150,7 @@ class Recovery:
     async def outcome_of_former(self, ticket: Ticket) -> Outcome:
         """Return the outcome of a transaction from before its database was moved or reset. Its server processes are
         gone; its prepared transactions were committed, and the notes about them were brought here."""
-        gid = self._gid(ticket.number >> _PID_BITS, ticket.word)
+        gid, _, _ = self._read_ticket(ticket)
         server = await self._session.server()
         if await self._is_prepared(server, gid):
             await _look_for_asker(self)
@@ -357,7 +361,7 @@ class Recovery:
         """Return whether the server process of a lost connection has ended; if it has not, ask it to."""
         if self._primary.has_left(member.server):
             return True
-        return not await terminate(self._session, database, member.backend)
+        return not await terminate(self._session, database, member.backend, member.seen_at)
 
 
 async def _look_for_asker(recovery: Recovery) -> None:

@@ -104,6 +104,8 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
             await self._take_id()
             self._two_phase = False
             raise RunAgain from refused
+        if number is not None:
+            done.history = decision.history(acknowledged=True)
         self.exec_us = done.exec_us = (perf_counter_ns() - started) // 1000
         if self._promise is not None and self._read_only:
             until = decision.settle_by()
@@ -138,8 +140,8 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
             way = port.Commit.READ_ONLY if number is None else commit
             done = port.TransactionResult(results, way, number, self.attempt, 0, block.runner.notices)
             done.exec_us = (perf_counter_ns() - started) // 1000
-            if number is not None:
-                done.history = self._decider.recovery.histories.of(self.member, acknowledged=True)
+            if self.pool.primary.follows:
+                done.id = decision.id
             await decision.record(done)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000

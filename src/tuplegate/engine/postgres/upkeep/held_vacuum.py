@@ -17,7 +17,7 @@ HELD_S = 600.0
 """The time for one table. Statistics are computed from a sample; a large one takes a minute."""
 
 _HELD = """
-SELECT a.datname, a.pid
+SELECT a.datname, a.pid, extract(epoch FROM pg_catalog.clock_timestamp())
   FROM pg_catalog.pg_stat_progress_analyze p JOIN pg_catalog.pg_stat_activity a USING (pid)
  WHERE a.backend_type = 'autovacuum worker' AND p.phase LIKE 'computing%statistics'
    AND a.xact_start < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1::float8)
@@ -27,6 +27,6 @@ SELECT a.datname, a.pid
 async def end_held(session: AdminSession, stubborn: Stubborn, held_s: float = HELD_S) -> None:
     """End processes that have been at one table for this long. One that ignores that is killed, as a statement's
     process is."""
-    for database, process in await session.fetch(_HELD, str(held_s)):
+    for database, process, seen_at in await session.fetch(_HELD, str(held_s)):
         _log.warning("autovacuum was ended: it evaluated a tenant's code for too long", database=database)
-        await stubborn.end(str(database), int(str(process)))
+        await stubborn.end(str(database), int(str(process)), float(str(seen_at)))
