@@ -248,7 +248,7 @@ def test_triggers_and_rules_do_not_act_twice(pair: Service, tenant: Organization
         "insert into kept select generate_series(1, 100)",
         "create function keep() returns trigger language plpgsql as $$ begin return null; end $$",
         "create trigger keeping before delete on kept for each row execute function keep()",
-        "alter table kept enable replica trigger background",
+        "alter table kept enable replica trigger keeping",
     )
     answer = Move(pair, tenant).answer()
     assert (answer["way"], "the trigger keeping of the table public.kept" in answer["reason"]) == ("dump", True)
