@@ -35,6 +35,7 @@ _PATIENCE_S: Final = 1.0
 """Unless somebody has waited for so long: what it waits for is no short statement."""
 
 
+# size: most of it is the connection: see there. What a pool notes on each is read with every statement.
 class Member(Connection):
     """A connection of a pool.
 

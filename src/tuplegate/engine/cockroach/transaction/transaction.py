@@ -24,6 +24,7 @@ from tuplegate.engine.run.steps import Does, Step
 from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 
 
+# size: two thirds are what any run has that can be tried again.
 class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
     """One transaction. Its deadline holds until it is committed."""
 
