@@ -11,8 +11,8 @@ from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import IdentityCache, access_of
 from tuplegate.admission.seats import WorkerSeats
 from tuplegate.data_plane.wire.admission import WireCounts
+from tuplegate.data_plane.wire.connection.connection import WireConnection
 from tuplegate.data_plane.wire.messages import WireError
-from tuplegate.data_plane.wire.session import WireConnection
 from tuplegate.keeping import tick
 from tuplegate.metrics.sums import Counted
 from tuplegate.protocol.errors import ServiceError

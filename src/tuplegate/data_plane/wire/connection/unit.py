@@ -4,10 +4,10 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
+from tuplegate.data_plane.wire.connection.outgoing import Outgoing
 from tuplegate.data_plane.wire.flow import IDLE, IN_BLOCK
 from tuplegate.data_plane.wire.listening import READ_ONLY, SYNCHRONOUS, UNLISTEN, Listening
 from tuplegate.data_plane.wire.messages import QUERY, write_query
-from tuplegate.data_plane.wire.outgoing import Outgoing
 from tuplegate.data_plane.wire.own_statements import LEAVE_SERIALIZABLE, OwnStatements, return_to
 from tuplegate.data_plane.wire.prepared_names import PreparedNames
 from tuplegate.engine import port

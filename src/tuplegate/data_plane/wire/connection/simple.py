@@ -3,14 +3,14 @@
 from typing import Final
 
 from tuplegate.data_plane.wire.admission import WireAdmission
+from tuplegate.data_plane.wire.connection.outgoing import Outgoing
+from tuplegate.data_plane.wire.connection.text_rules import TextRules
+from tuplegate.data_plane.wire.connection.unit import Rows, Unit
 from tuplegate.data_plane.wire.dumps import replace_question
 from tuplegate.data_plane.wire.flow import IN_BLOCK
 from tuplegate.data_plane.wire.listening import SYNCHRONOUS, Place
 from tuplegate.data_plane.wire.messages import WireError, write_query
-from tuplegate.data_plane.wire.outgoing import Outgoing
-from tuplegate.data_plane.wire.text_rules import TextRules
 from tuplegate.data_plane.wire.texts import Judged
-from tuplegate.data_plane.wire.unit import Rows, Unit
 
 _NOT_LAZILY: Final = (
     "in a session that has named synchronous_commit, the end of a transaction comes in a text of its own"

@@ -3,12 +3,12 @@
 from typing import Final
 
 from tuplegate.data_plane.wire.admission import WireAdmission
+from tuplegate.data_plane.wire.connection.outgoing import Outgoing
+from tuplegate.data_plane.wire.connection.text_rules import TextRules
+from tuplegate.data_plane.wire.connection.unit import Unit
 from tuplegate.data_plane.wire.flow import FAILED, IDLE, IN_BLOCK
 from tuplegate.data_plane.wire.listening import Place
 from tuplegate.data_plane.wire.messages import BIND, CLOSE, DESCRIBE, EXECUTE, PARSE, WireError
-from tuplegate.data_plane.wire.outgoing import Outgoing
-from tuplegate.data_plane.wire.text_rules import TextRules
-from tuplegate.data_plane.wire.unit import Unit
 
 _AFTER_SYNC: Final = "a statement that ends a transaction was prepared behind a Sync whose answer is still to come"
 _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from tuplegate.data_plane.wire.connection.unit import Unit
 from tuplegate.data_plane.wire.flow import FAILED, Flow
 from tuplegate.data_plane.wire.texts import Judged, check_reads, judge_text
-from tuplegate.data_plane.wire.unit import Unit
 from tuplegate.engine import port
 from tuplegate.protocol.time_limits import WorkKind
 

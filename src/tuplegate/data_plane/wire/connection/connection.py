@@ -9,17 +9,17 @@ import struct
 
 from tuplegate.admission.identity import Identity
 from tuplegate.data_plane.wire.admission import WireAdmission, WireCounts
-from tuplegate.data_plane.wire.ending import Ending
-from tuplegate.data_plane.wire.extended import ExtendedQueries
+from tuplegate.data_plane.wire.connection.ending import Ending
+from tuplegate.data_plane.wire.connection.extended import ExtendedQueries
+from tuplegate.data_plane.wire.connection.outgoing import Outgoing
+from tuplegate.data_plane.wire.connection.refusals import Refusals
+from tuplegate.data_plane.wire.connection.simple import SimpleQueries
+from tuplegate.data_plane.wire.connection.text_rules import TextRules
+from tuplegate.data_plane.wire.connection.to_client import ToClient
+from tuplegate.data_plane.wire.connection.to_engine import ToEngine
+from tuplegate.data_plane.wire.connection.unit import Unit
 from tuplegate.data_plane.wire.flow import ClientMessages
 from tuplegate.data_plane.wire.messages import READY, TERMINATE, WireError, write_message
-from tuplegate.data_plane.wire.outgoing import Outgoing
-from tuplegate.data_plane.wire.refusals import Refusals
-from tuplegate.data_plane.wire.simple import SimpleQueries
-from tuplegate.data_plane.wire.text_rules import TextRules
-from tuplegate.data_plane.wire.to_client import ToClient
-from tuplegate.data_plane.wire.to_engine import ToEngine
-from tuplegate.data_plane.wire.unit import Unit
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts
 from tuplegate.http.websocket import WebSocketConnection

@@ -2,7 +2,11 @@
 
 from typing import Final
 
-from tuplegate.data_plane.wire.ending import Ending
+from tuplegate.data_plane.wire.connection.ending import Ending
+from tuplegate.data_plane.wire.connection.outgoing import Outgoing
+from tuplegate.data_plane.wire.connection.refusals import Refusals
+from tuplegate.data_plane.wire.connection.simple import SimpleQueries
+from tuplegate.data_plane.wire.connection.unit import Rows, Unit
 from tuplegate.data_plane.wire.flow import FAILED, IDLE, OWN, EngineMessages
 from tuplegate.data_plane.wire.messages import (
     BOUND,
@@ -14,11 +18,7 @@ from tuplegate.data_plane.wire.messages import (
     WireError,
     read_fields,
 )
-from tuplegate.data_plane.wire.outgoing import Outgoing
 from tuplegate.data_plane.wire.prepared_names import ClosedName
-from tuplegate.data_plane.wire.refusals import Refusals
-from tuplegate.data_plane.wire.simple import SimpleQueries
-from tuplegate.data_plane.wire.unit import Rows, Unit
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts
 

@@ -8,8 +8,12 @@ as PostgreSQL does it.
 from typing import Final
 
 from tuplegate.data_plane.wire.admission import WireAdmission
-from tuplegate.data_plane.wire.ending import Ending
-from tuplegate.data_plane.wire.extended import PARTS, ExtendedQueries
+from tuplegate.data_plane.wire.connection.ending import Ending
+from tuplegate.data_plane.wire.connection.extended import PARTS, ExtendedQueries
+from tuplegate.data_plane.wire.connection.outgoing import Outgoing
+from tuplegate.data_plane.wire.connection.refusals import Refusals
+from tuplegate.data_plane.wire.connection.simple import SimpleQueries
+from tuplegate.data_plane.wire.connection.unit import Rows, Unit
 from tuplegate.data_plane.wire.messages import (
     BIND,
     CLOSE,
@@ -24,10 +28,6 @@ from tuplegate.data_plane.wire.messages import (
     SYNC_MESSAGE,
     WireError,
 )
-from tuplegate.data_plane.wire.outgoing import Outgoing
-from tuplegate.data_plane.wire.refusals import Refusals
-from tuplegate.data_plane.wire.simple import SimpleQueries
-from tuplegate.data_plane.wire.unit import Rows, Unit
 
 _BEGINS: Final = (QUERY, PARSE, BIND, FUNCTION)
 _RUNS: Final = (QUERY, FUNCTION, PARSE, BIND, DESCRIBE, EXECUTE)
