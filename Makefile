@@ -67,16 +67,16 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-lo
 test: $(VENV)/dev.stamp try-console
 	$(PYTEST) $(ARGS)
 
-# The service as a process, hostile tenants, browsers.
-LONG := tests/system tests/console tests/hostile tests/javascript
+# The service as a process, and hostile tenants.
+LONG := tests/system tests/hostile
 test-long: $(VENV)/dev.stamp try-console
 	$(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(LONG)) $(ARGS)
 
-# Faults, dumps and transfers, the compiled package, engines of one's own, clients: each file says what it needs, and is skipped without it.
+# Faults, dumps and transfers, browsers, the compiled package, engines of one's own, clients: each file says what it needs, and is skipped without it.
 # Their data is on the disk, as that of a service is.
 test-extended: export TUPLEGATE_TEST_DIR ?= /tmp
 test-extended: $(VENV)/dev.stamp $(FAILOVER)/stamp try-console
-	$(PYTEST) tests/transfers tests/extended $(ARGS)
+	$(PYTEST) $(if $(findstring tests/,$(ARGS)),,tests/transfers tests/extended tests/console tests/javascript) $(ARGS)
 
 # The part of them that is run for the last commit, with its data where that of the other tests is.
 test-turn: $(VENV)/dev.stamp try-console

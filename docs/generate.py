@@ -7,9 +7,9 @@ from pathlib import Path
 from tuplegate.access.states import LIVES, Life
 from tuplegate.cli.exits import MEANINGS
 from tuplegate.engine.cells.weaknesses import WITHOUT_SANDBOX
-from tuplegate.engine.cockroach.tenancy.weaknesses import WEAKNESSES
+from tuplegate.engine.cockroach.preparation.weaknesses import WEAKNESSES
 from tuplegate.engine.port import Weakness
-from tuplegate.engine.postgres.tenancy.weaknesses import SHARED, TRIED
+from tuplegate.engine.postgres.preparation.weaknesses import SHARED, TRIED
 from tuplegate.metrics.table import METRICS
 from tuplegate.protocol.errors import ERRORS
 from tuplegate.settings import Setting, list_settings

@@ -15,21 +15,21 @@ from tests.list_append.workload import Shares
 
 from tuplegate.data_plane import idempotency
 from tuplegate.engine import port
-from tuplegate.engine.libpq import connection
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.quoting import quote_text
-from tuplegate.engine.postgres import pools
-from tuplegate.engine.postgres.own.admin import TenantSession
-from tuplegate.engine.postgres.pool import Login
+from tuplegate.engine.libpq.connections import connection
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.values.quoting import quote_text
+from tuplegate.engine.postgres.pools import pools
+from tuplegate.engine.postgres.pools.pool import Login
 from tuplegate.engine.postgres.query.execute import Execution
-from tuplegate.engine.postgres.replication import snapshots
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.rules import blocks
+from tuplegate.engine.postgres.service.admin import TenantSession
+from tuplegate.engine.postgres.service.records import Records
+from tuplegate.engine.postgres.standbys import snapshots
 from tuplegate.engine.postgres.transaction.certainty import Certainty
 from tuplegate.engine.postgres.transaction.deciding import Decision
 from tuplegate.engine.postgres.transaction.histories import Histories
 from tuplegate.engine.postgres.transaction.ledger import Ledger
-from tuplegate.engine.postgres.transaction.records import Records
 from tuplegate.engine.postgres.transaction.recovery import Recovery
 from tuplegate.engine.run.run import Run
 

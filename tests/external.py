@@ -22,7 +22,8 @@ from tuplegate.engine.bundled.binaries import (
     make_child_options,
     run_program,
 )
-from tuplegate.engine.bundled.data_directory import Account, DataDirectory
+from tuplegate.engine.bundled.data_directory import DataDirectory
+from tuplegate.engine.bundled.sandbox.account import Account
 
 PROGRAMS = os.environ.get("TUPLEGATE_TEST_PROGRAMS", "")
 """Directory of the programs of another PostgreSQL, to see the same tests on it."""

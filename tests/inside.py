@@ -12,13 +12,13 @@ from psycopg.conninfo import make_conninfo
 
 from tests.service import Service
 from tests.workers import workers
-from tuplegate.engine.cockroach.own.installing import find_cluster
-from tuplegate.engine.libpq.logins import read_url
+from tuplegate.engine.cockroach.preparation.installing import find_cluster
+from tuplegate.engine.libpq.connections.logins import read_url
 from tuplegate.engine.opening import reach_engines, share_engine
 from tuplegate.engine.port import FIRST_ENGINE, OpenEngine
 from tuplegate.engine.postgres.engine import PostgresEngine, open_postgres
-from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.engine.postgres.service.settings import EngineSettings
 from tuplegate.settings import Settings
 
 _WAIT_S = 60.0
@@ -79,7 +79,7 @@ async def engine_of(service: Service) -> AsyncIterator[OpenEngine]:
     if service.engine and (cluster := await find_cluster(conninfo(service))) is not None:
         secret, chosen = _secret(service), Settings(engine=service.engine)
         shared = share_engine(FIRST_ENGINE, cluster.login(secret), (), chosen)
-        reached = reach_engines(chosen, [shared], 0, nobody_before=False)[FIRST_ENGINE]
+        reached = reach_engines(chosen, [shared], 0)[FIRST_ENGINE]
         async with reached.open("test", secret) as opened:
             yield opened
     else:

@@ -28,9 +28,9 @@ from tuplegate.engine.cells.databases import Installation
 from tuplegate.engine.cells.layout import CellsDirectory
 from tuplegate.engine.cells.server import is_ready
 from tuplegate.engine.cells.template import Template
-from tuplegate.engine.libpq.logins import as_tenant
+from tuplegate.engine.libpq.connections.logins import as_tenant
 from tuplegate.engine.port import Access
-from tuplegate.engine.postgres.tenancy.following import Limits
+from tuplegate.engine.postgres.transfer.following import Limits
 from tuplegate.installation import install
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled
@@ -215,11 +215,9 @@ def start_service(
     given = {**os.environ, **external, **(env or {})}
     if initialized and not engine and not data_dir.exists():
         copy_initialized(data_dir)
-    # A first start is tried in full, and so is what Python would have to be told at its own start.
-    is_changed = program != "tuplegate"
-    is_full = (
-        is_changed or not initialized or files_max is not None or any(name.startswith("PYTHON") for name in env or ())
-    )
+    # A first start is tried in full, and so is what Python or its loader would have to be told at its own start.
+    is_told = any(name.startswith(("PYTHON", "LD_")) for name in env or ())
+    is_full = program != "tuplegate" or not initialized or files_max is not None or is_told
     process: subprocess.Popen[bytes] | preloaded.Process
     with log.open("a") as stderr, out.open("w") as stdout:
         if os.environ.get(FORKED) and not is_full:

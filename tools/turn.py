@@ -1,8 +1,9 @@
 """Chooses the files of `make test-extended` that `.ci/run` runs for a change, and prints them.
 
-They are the files of the change's turn, and those that the change touches or moves to another turn. A file's turn
-depends on its name or its line in `.ci/turns`, not on other files, and a change's turn follows that of the change that
-landed before it. So each file is run at least every third change.
+They are the files of the change's turn, and those that the change touches or moves to another turn, where the sources
+of the console and of the JavaScript client count as their tests. A file's turn depends on its name or its line in
+`.ci/turns`, not on other files, and a change's turn follows that of the change that landed before it. So each file is
+run at least every third change.
 
 Nothing in a clean clone tells which commits have landed before. So whoever lands a change says it: `make turn` writes
 it into the message of the last commit (`--take`). All files are chosen where that line is missing, or was written for
@@ -18,7 +19,13 @@ from pathlib import Path
 from zlib import crc32
 
 TABLE = ".ci/turns"
-FOLDERS = ("tests/transfers", "tests/extended")
+FOLDERS = ("tests/transfers", "tests/extended", "tests/console", "tests/javascript")
+TESTED_BY = {
+    "console/": "tests/console/",
+    "src/tuplegate/console/": "tests/console/",
+    "clients/javascript/": "tests/javascript/",
+}
+"""The tests of sources that most changes leave alone: a change to one of them touches the others."""
 TURNS = 3
 
 _LINE = re.compile(r"^Turn: ([0-2]) after ([0-9a-f]{40}) on ([0-9a-f]{40})$", re.MULTILINE)
@@ -76,7 +83,9 @@ def choose_files(
     """Return the files of a turn, those that were touched, and those that had another turn before: a file that moves
     could miss its turn."""
     moved = {file for file in files if turn_of(file, table) != turn_of(file, before)}
-    return sort_files((file for file in files if turn_of(file, table) == number or file in {*moved, *touched}), table)
+    tests = tuple(tests for sources, tests in TESTED_BY.items() if any(name.startswith(sources) for name in touched))
+    run = {*moved, *touched, *(file for file in files if file.startswith(tests))}
+    return sort_files((file for file in files if turn_of(file, table) == number or file in run), table)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bench.peers.processes import memory_of
 from attack.door.crosstalk import TLS
 from attack.door.flood import Flood
 from attack.door.stall import Figures, Flooded, flooded_service, measure_at
-from tuplegate.http.self_signed import provide
+from tuplegate.http.tls.self_signed import provide
 
 OURS = "tuplegate"
 _FLOOD_S = 4.0

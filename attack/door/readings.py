@@ -62,9 +62,9 @@ def service_reader() -> Callable[[], Reader]:
 
     They are found by name, so that the rest of this file can be used without them.
     """
-    heads = importlib.import_module("tuplegate.http.message").HeadCache()
-    buffer = importlib.import_module("tuplegate.http.framing").Buffer
-    reader = importlib.import_module("tuplegate.http.request_reader").RequestReader
+    heads = importlib.import_module("tuplegate.http.parsing.message").HeadCache()
+    buffer = importlib.import_module("tuplegate.http.parsing.framing").Buffer
+    reader = importlib.import_module("tuplegate.http.parsing.request_reader").RequestReader
 
     def make() -> Reader:
         unread = buffer()

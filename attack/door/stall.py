@@ -34,7 +34,7 @@ _KEPT = 3
 """Connections of the bystander that stay open; one more is opened anew for every request."""
 _SOURCE = "127.0.0.2"
 """The bystander's own address, from which it opens new connections. Until its key is read, a new client at the flood's
-address cannot be told from the flood, so it may lose its connection: see `tuplegate.http.precedence`."""
+address cannot be told from the flood, so it may lose its connection: see `tuplegate.http.sharing.precedence`."""
 _FLOOD_MAX_S = 120.0
 _CONNECTIONS_MAX = 14_000
 """More than a flood opens: that there is an end to them is another matter."""

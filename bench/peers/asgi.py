@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.peers.install import install
 from bench.peers.processes import Child, accepts, free_port
-from tuplegate.http.tls import TlsFiles
+from tuplegate.http.tls.certificates import TlsFiles
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = Path(__file__).parent / "programs"

@@ -15,7 +15,7 @@ _Callback = Callable[[Any], object]
 
 
 class Waiter:
-    """Waits for one thing at a time and is resumed when that is there."""
+    """Waits for one thing at a time and is resumed when that is done."""
 
     def resume(self) -> None:
         raise NotImplementedError
@@ -54,7 +54,8 @@ class DirectFuture(Generic[_T]):
         return self._cancelled
 
     def result(self) -> _T:
-        """Return the result, or raise the exception, once: an exception must not be kept by what it refers to."""
+        """Return the result, or raise the exception, once: an exception must not be stored by an object that it refers
+        to."""
         exception, self._exception = self._exception, None
         if exception is not None:
             self._raised = True

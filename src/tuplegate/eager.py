@@ -127,7 +127,7 @@ _queue: Final = _RunQueue()
 
 
 def see_through(work: Coroutine[Any, Any, _T], on_done: Callable[[bool], None]) -> DirectFuture[_T]:
-    """Begin work that goes on even if whoever waits for it is cancelled. Nothing cancels it."""
+    """Begin work that continues even if its caller is cancelled. Nothing cancels it."""
     future: DirectFuture[_T] = DirectFuture(asyncio.get_running_loop())
     EagerRun(_settle(work, future), on_done).resume()
     return future

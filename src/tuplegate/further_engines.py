@@ -1,6 +1,6 @@
 """Engines beside the first, as the supervisor sees them: read from the settings, and prepared.
 
-One that is not there at the start keeps nobody waiting. A process of its own tries it again and again: preparing needs
+An engine that is not there at the start delays nothing. A separate process tries it again and again: preparing needs
 the login of a superuser, which workers do not have. It ends when all are prepared, and with the supervisor.
 """
 
@@ -22,7 +22,7 @@ from tuplegate.protocol.control import NAME_RULE
 _log = structlog.get_logger()
 
 _START_S = 15.0
-"""How long a start of the service waits for them; what takes longer goes on in the process of its own."""
+"""How long a start of the service waits for them; the rest is left to the separate process."""
 _TRY_AGAIN_S = 1.0
 _NAME = re.compile("[a-z][a-z0-9_-]{0,62}")
 
@@ -77,7 +77,7 @@ class EnginePreparation:
         return True
 
     def watch(self, life_fd: int) -> None:
-        """Start the process that goes on preparing, where there is something left to do."""
+        """Start the process that continues to prepare, if something is left to do."""
         if self._pid is not None:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
             if pid == 0:

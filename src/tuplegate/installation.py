@@ -1,6 +1,7 @@
-"""Makes what the service needs before it can serve: the catalog, an organization, its database, and then a key.
+"""Makes everything that the service needs before it can serve: the catalog, an organization, its database, and then a
+key.
 
-Every step looks at what is there, so a start that was interrupted anywhere is finished by the next one.
+Every step first looks at what exists, so a start that was interrupted anywhere is finished by the next one.
 """
 
 import secrets
@@ -27,10 +28,8 @@ _REQUEST = "install"
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """`login` is what workers log in with, and `weaknesses` what the engines leave open to tenants.
-
-    `has_key` is false until the first key was shown.
-    """
+    """The result of an installation. `login` is the workers' login, and `weaknesses` are those of all engines.
+    `has_key` is false until the first key was shown."""
 
     login: port.ServiceLogin
     has_key: bool
@@ -41,8 +40,8 @@ class Installed:
 async def install(
     owner: port.EngineOwner, beside: tuple[port.Weakness, ...] = (), *, accept_weaker_walls: bool = False
 ) -> Installed:
-    """Bring the installation on the first engine up to date. One service process at a time. `beside` is what other
-    engines leave open."""
+    """Bring the installation on the first engine up to date. One service process at a time. `beside` are the weaknesses
+    of other engines."""
     async with owner.prepare() as preparation:
         session = preparation.session
         await schema.migrate(session)
@@ -79,10 +78,8 @@ def _refuse_several(weaknesses: tuple[port.Weakness, ...]) -> None:
 
 
 async def prepare_engine(name: str, owner: port.EngineOwner, first: Installed) -> None:
-    """Make on an engine beside the first what the installation needs there: everything but the catalog.
-
-    May be repeated. Raises EngineRefused where the engine cannot be used at all.
-    """
+    """Make everything on an engine beside the first that the installation needs there, except the catalog. May be
+    repeated. Raises EngineRefused if the engine cannot be used at all."""
     await owner.examine(0)
     installation = first.installation
     async with owner.prepare() as preparation, first.login.metadata() as session:
@@ -95,9 +92,9 @@ async def prepare_engine(name: str, owner: port.EngineOwner, first: Installed) -
 
 
 async def show_first_key(owner: port.EngineOwner, show: Callable[[Token], bool]) -> bool:
-    """Make the first key when everything else is ready, so that no failure can lose it; again, if nobody saw it.
+    """Make the first key when everything else is ready, so that no failure can lose it; make it again if nobody saw it.
 
-    `show` returns whether somebody could see it. Returns False where there is a key already.
+    `show` returns whether somebody could see it. Returns False if there is a key already.
     """
     async with owner.metadata(locked=True) as session:
         catalog = Catalog(session)
@@ -119,10 +116,8 @@ async def _has_key(session: port.MetadataSession, catalog: Catalog) -> bool:
 
 
 async def _bring_up_to_date(catalog: Catalog, ready: port.ReadyEngine, engine: str) -> None:
-    """Bring databases of the engine that another version has made up to date.
-
-    One that a tenant has made impossible to bring up to date does not keep the others from being served.
-    """
+    """Bring databases of the engine that another version has made up to date. If a tenant has made that impossible for
+    one, the others are still served."""
     for place in await catalog.databases.list_furnished_otherwise(ready.furnishing, engine):
         try:
             await ready.refurnish(place.engine_name)
@@ -133,9 +128,9 @@ async def _bring_up_to_date(catalog: Catalog, ready: port.ReadyEngine, engine: s
 
 
 async def _make_first_database(catalog: Catalog, ready: port.ReadyEngine) -> str | None:
-    """Make the first organization with its database; return the database's name where tenants can log in to it.
+    """Make the first organization with its database; return the database's name if tenants can log in to it.
 
-    A database that is being reset lets nobody in, and stays so where a crash came between: workers open it again.
+    A database that is being reset lets nobody in, and stays so if a crash came between: workers open it again.
     """
     organization = await catalog.organizations.find_first()
     if organization is None:
@@ -155,7 +150,7 @@ async def _make_first_database(catalog: Catalog, ready: port.ReadyEngine) -> str
 
 
 async def create_key(owner: port.EngineOwner, name: str, scopes: list[Scope]) -> Token:
-    """Make a key of the installation's own organization, for who sits at the machine."""
+    """Make a key of the installation's own organization, for a user of the machine."""
     async with owner.metadata() as session:
         token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
         await _add_key(Catalog(session), token, name, scopes)

@@ -1,4 +1,4 @@
-"""Makes keys on the machine itself, without HTTP: for who can read the data directory."""
+"""Makes keys on the machine itself, without HTTP: for users who can read the data directory."""
 
 import asyncio
 
@@ -9,11 +9,11 @@ from tuplegate.engine.port import EngineFailure
 from tuplegate.installation import create_key, install
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled, read_engine_address
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 
 class LocalError(Exception):
-    """It could not be done; the message says why and what to do."""
+    """The key could not be made; the message says why and what to do."""
 
 
 def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
@@ -26,7 +26,7 @@ def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
             " Name the one that the service uses with --data-dir."
         )
     try:
-        running = owner_of(find_catalog(settings.data_dir.resolve()), settings, is_bundled=True)
+        running = owner_of(find_catalog(settings.data_dir.resolve()), settings)
         return asyncio.run(create_key(running, name, scopes)).text
     except (OSError, EngineFailure):
         pass  # the service does not run

@@ -36,13 +36,14 @@ class WantedFiles:
         return self.connections_max * self.lines + self.engine_connections_max + _OWN
 
     def fit_connections(self, files: int) -> int:
-        """Return how many HTTP connections of a kind fit into this many files."""
+        """Return the number of HTTP connections of a kind that fit into this many files."""
         left = max(files - self.engine_connections_max - _OWN, files // _CLIENTS_SHARE_MIN)
         return max(1, min(self.connections_max, left // self.lines))
 
 
 def raise_limit(wanted: WantedFiles) -> int:
-    """Raise the limit as far as needed and allowed. Return how many HTTP connections of a kind there can be."""
+    """Raise the limit as far as needed and allowed. Return the number of HTTP connections of a kind that there can
+    be."""
     given, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if given != resource.RLIM_INFINITY and given < wanted.files:
         given = wanted.files if most == resource.RLIM_INFINITY else min(wanted.files, most)

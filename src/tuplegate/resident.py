@@ -1,4 +1,4 @@
-"""How much memory this process takes."""
+"""Measures the memory of this process."""
 
 import os
 import resource

@@ -1,9 +1,9 @@
 """`tuplegate serve`: starts the service as its supervisor, which owns the data directory, the engine and the sockets.
 
-It does no work of a request itself, so that nothing a request does can take the engine down with it. A dead engine or
-worker is started again and the fact is logged; the other workers go on meanwhile, and take the connections that arrive,
-since all of them listen on the same sockets. What it starts does not outlive it, not even after kill -9: the engine is
-told by the kernel, the workers by a pipe that closes.
+It does no work of a request itself, so that no request can take the engine down with it. A dead engine or worker is
+restarted and the fact is logged; the other workers continue meanwhile, and take new connections, since all of them
+listen on the same sockets. Its children do not outlive it, not even after kill -9: the kernel ends the engine, and the
+workers notice a pipe that closes.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from tuplegate.engine.opening import WEAKNESSES_BESIDE, SharedEngine, find_owner
 from tuplegate.engine.port import FIRST_ENGINE, BadUrl, EngineFailure, EngineOwner, EngineRefused
 from tuplegate.further_engines import EnginePreparation, read_engines
 from tuplegate.http.origins import Origin
-from tuplegate.http.tls import TlsFiles, fingerprint
+from tuplegate.http.tls.certificates import TlsFiles, fingerprint
 from tuplegate.installation import Installed, install, show_first_key
 from tuplegate.open_files import WantedFiles, raise_limit
 from tuplegate.settings import Settings
@@ -40,7 +40,7 @@ from tuplegate.supervisor.engine_server import (
     read_engine_address,
     read_replica_addresses,
 )
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 from tuplegate.supervisor.signals import watch_signals
 from tuplegate.supervisor.sockets import bind_metrics, bind_planes, bind_workers, find_address
 from tuplegate.supervisor.workers import Supervisor
@@ -93,7 +93,7 @@ def serve(settings: Settings) -> None:
 
 
 def _without_logins(settings: Settings, owner: EngineOwner, further: Collection[str], connections: int) -> Settings:
-    """Return the settings that workers get: nothing of an owner's login is in them, nor in the environment."""
+    """Return the settings for workers, without any owner's login; remove it from the environment, too."""
     for name in ("TUPLEGATE_ENGINE", "TUPLEGATE_ENGINES", "TUPLEGATE_REPLICAS"):
         os.environ.pop(name, None)
     place = owner.place if settings.engine else ""
@@ -107,7 +107,7 @@ def _share_engines(
     replicas: tuple[str, ...],
     further: Mapping[str, EngineOwner],
 ) -> tuple[SharedEngine, ...]:
-    """Return what workers get of each engine."""
+    """Return the parts of each engine that workers share."""
     secret = installed.installation.secret
     programs = find_programs(settings) if further or bundled is None else ()
     return (
@@ -132,7 +132,8 @@ def _read_further(settings: Settings) -> dict[str, EngineOwner]:
 
 
 def _install(settings: Settings, owner: EngineOwner) -> tuple[Installed, int]:
-    """Bring the installation up to date; return it, and how many connections the engine has for the service."""
+    """Bring the installation up to date; return it, and the number of connections that the engine has for the
+    service."""
     if not settings.engine:
         try:
             return _install_first(settings, owner), settings.engine_connections_max
@@ -168,7 +169,7 @@ def _show_first_key(owner: EngineOwner, announce: Callable[[Token | None], bool]
 
 
 def _within_file_limit(settings: Settings, planes: Collection[str]) -> Settings:
-    """Return the settings with as many HTTP connections as there can be files."""
+    """Return the settings with no more HTTP connections than there can be files."""
     lines = len(planes) + ("alias" in planes)
     servers = 1 + len(read_replica_addresses(settings)) + len(settings.engines.split())
     wanted = WantedFiles(settings.http_connections_max, lines, settings.engine_connections_max * servers)
@@ -213,7 +214,7 @@ def _announce(
 ) -> bool:
     """Print one `name: value` a line, for people and for scripts. Return whether somebody could read it.
 
-    `console` is the address that its page must come from, which is not the one that is bound where a proxy is in front.
+    `console` is the address that its page must come from; behind a proxy, that is not the bound one.
     """
     addresses = {p: find_address(sock, with_tls=tls is not None and p != "metrics") for p, sock in sockets.items()}
     if console is not None:

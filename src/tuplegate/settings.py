@@ -77,7 +77,7 @@ class Settings:
     tls: str = _define("", "Serve HTTPS with a certificate made by the service itself.", choices=("self-signed",))
     metrics_address: str = _define(
         "",
-        "Address of its own for GET /metrics, as 127.0.0.1:9090: plain HTTP, without a token. Anything but loopback"
+        "Separate address for GET /metrics, as 127.0.0.1:9090: plain HTTP, without a token. Anything but loopback"
         " needs --behind-proxy.",
     )
     cors_origins: str = _define(
@@ -111,8 +111,8 @@ class Settings:
     )
     durability: str = _define(
         "engine",
-        "engine: a commit is acknowledged when the engine says so. replicated: only what a standby has, too; while none"
-        " has, nothing is written.",
+        "engine: a commit is acknowledged when the engine reports it. replicated: only once a standby has it, too;"
+        " while no standby can confirm it, nothing is written.",
         choices=("engine", "replicated"),
     )
     engine_bin: str = _define("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
@@ -133,8 +133,8 @@ class Settings:
     )
     cell_memory_mb: int = _define(
         2048,
-        "Memory of a database of the bundled engine in sum, in MiB: all its processes, and its files in memory; at"
-        " least its page cache and one process. Kept where the service was given a control group (cgroup v2).",
+        "Total memory of a database of the bundled engine, in MiB: all its processes, and its files in memory; at"
+        " least its page cache and one process. Enforced if the service was given a control group (cgroup v2).",
         at_least=128,
     )
     cell_wake_timeout_s: int = _define(30, "Seconds that a request waits for a database to wake.", at_least=1)
@@ -149,8 +149,8 @@ class Settings:
     )
     disk_free_mb_min: int = _define(
         512,
-        "Room to keep free on the bundled engine's disk, in MiB: with less, what takes room is refused. 0 to watch"
-        " nothing.",
+        "Room to keep free on the bundled engine's disk, in MiB: with less, statements that take room are refused. 0 to"
+        " watch nothing.",
         at_least=0,
     )
 
@@ -220,11 +220,11 @@ class Settings:
     dump_timeout_s: int = _define(3600, "Longest time a dump may take, in seconds.", at_least=1)
     dump_kib_s_min: int = _define(
         64,
-        "KiB a second that the reader of a dump takes at least. Who is behind that by reader_timeout_s is cut off.",
+        "KiB a second that the reader of a dump must take. One that is behind by reader_timeout_s is cut off.",
         at_least=1,
     )
     move_stall_s: int = _define(
-        300, "Seconds that a move between engines may come no further before it is given up.", at_least=1
+        300, "Seconds without progress after which a move between engines is given up.", at_least=1
     )
     move_log_mb_max: int = _define(
         16_384, "MiB of its log that an engine keeps for a move from it; with more the move is given up.", at_least=64
@@ -244,10 +244,10 @@ class Settings:
 
     audit_days: int = _define(400, "Days that entries of the audit are kept.", at_least=1, at_most=36_500)
     audit_rows_per_organization: int = _define(
-        200_000, "Entries of the audit that one organization keeps; older ones go.", at_least=1
+        200_000, "Entries of the audit that one organization keeps; older ones are removed.", at_least=1
     )
     audit_rows_max: int = _define(
-        5_000_000, "Entries of the audit in all; beyond it those go of who has most.", at_least=1
+        5_000_000, "Entries of the audit in all; beyond that, organizations with the most lose old ones.", at_least=1
     )
     usage_days: int = _define(90, "Days that usage by the hour is kept.", at_least=1, at_most=36_500)
     usage_rows_per_organization: int = _define(
@@ -256,11 +256,11 @@ class Settings:
     usage_rows_max: int = _define(10_000_000, "The same of all organizations together.", at_least=1)
 
     http_connections_max: int = _define(
-        10_000, "HTTP connections open at once, by plane and worker; fewer where too few files may be open.", at_least=1
+        10_000, "HTTP connections open at once, by plane and worker; fewer if too few files may be open.", at_least=1
     )
     http_memory_mb: int = _define(
         256,
-        "Bodies that are coming in and answers that are not taken, held by one worker, in MiB; as much again for rows"
+        "Bodies that are arriving and answers that are not taken, held by one worker, in MiB; as much again for rows"
         " that the engine has sent and that are in no answer yet. One organization may have a fourth of each.",
         at_least=16,
     )
@@ -306,22 +306,12 @@ def list_settings() -> Iterator[Setting]:
         yield Setting(item.name, item.type, default, meta["help"], *bounds, variable)
 
 
-_RENAMED = {
-    "TUPLEGATE_DATA_URL": "TUPLEGATE_PUBLIC_DATA_URL",
-    "TUPLEGATE_ALIAS_URL": "TUPLEGATE_PUBLIC_ALIAS_URL",
-}
-"""Variables of earlier versions, with their new names."""
-
-
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
     """Return the settings in force. `flags` holds only those that were given."""
     values: dict[str, Any] = {}
     table = {setting.name: setting for setting in list_settings()}
     if file is not None:
         values |= _read_file(file, table)
-    for old, new in _RENAMED.items():
-        if old in environment:
-            raise SettingsError(f"the environment variable {old} is {new} now: rename it")
     for setting in table.values():
         if setting.variable in environment:
             values[setting.name] = _convert(

@@ -1,4 +1,4 @@
-"""Notices a worker that stands still, and finds out where.
+"""Notices a worker that stands still, and finds the place.
 
 The event loop of every worker advances a number several times a second, in memory that is shared before the fork. The
 supervisor reads the numbers: one that stays the same for too long belongs to a worker whose loop stands still. The
@@ -18,7 +18,7 @@ from pathlib import Path
 
 _BEAT_S = 0.25
 _LOOK_S_MAX = 1.0
-"""The most that counts of the time between two looks. More passes only where the supervisor could not run either: the
+"""The bound on the time between two looks that counts. A longer one means that the supervisor could not run either: the
 machine was suspended or all processes were stopped, and the workers had no chance to move."""
 
 _STACKS_SIGNAL = signal.SIGUSR2

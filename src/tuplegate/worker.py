@@ -18,23 +18,24 @@ import structlog
 from tuplegate.access.limits import LIMITS, bound_database
 from tuplegate.access.quotas import Tier, find_tier, read_tiers
 from tuplegate.admission.about import AboutRoutes
-from tuplegate.admission.allowances import Allowance, Allowances
-from tuplegate.admission.fairness import Lanes
+from tuplegate.admission.fair_use.allowances import Allowance, Allowances
+from tuplegate.admission.fair_use.fairness import Lanes
+from tuplegate.admission.fair_use.quota import Quotas
+from tuplegate.admission.fair_use.seats import Seats, WorkerSeats
+from tuplegate.admission.fair_use.usage import UsageBook
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.admission.metrics import Metrics
 from tuplegate.admission.paths import gather_paths
 from tuplegate.admission.plane import OtherPlane, Plane, Route, RouteTable
 from tuplegate.admission.pulse import Pulse, TokenHolders
-from tuplegate.admission.quota import Quotas
-from tuplegate.admission.seats import Seats, WorkerSeats
 from tuplegate.admission.traces import Traces
-from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
+from tuplegate.background import Work, attempt, compute_pause_s, keep, tick
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.credentials import Whereabouts
 from tuplegate.catalog.retention import AUDIT, USAGE
 from tuplegate.catalog.schema import Installation, find_installation
+from tuplegate.catalog.tokens.credentials import Whereabouts
 from tuplegate.console.routes import ConsoleRoutes
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
 from tuplegate.control_plane.routes import build_control_routes
@@ -47,22 +48,21 @@ from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.data_plane.wire.routes import WireRoutes
 from tuplegate.data_plane.wire.sessions import WireSessions
 from tuplegate.engine.cells.shared import SharedCells
-from tuplegate.engine.opening import ReachedCells, SharedEngine, reach_cells, reach_engines
+from tuplegate.engine.opening import ReachedCells, SharedEngine, reach_engines
 from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineFailure, OpenEngine, ReachedEngine
-from tuplegate.engine.several.databases import SeveralDatabases
-from tuplegate.engine.several.engines import SeveralEngines
+from tuplegate.engine.routing.databases import SeveralDatabases
+from tuplegate.engine.routing.engines import SeveralEngines
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.connection import Handler, HttpBounds
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.forwarding.upstream import UpstreamAddress
-from tuplegate.http.memory import Memory
-from tuplegate.http.message import FROM_OURSELVES
 from tuplegate.http.origins import Origin, PageOrigins
-from tuplegate.http.rota import Rota
+from tuplegate.http.parsing.message import FROM_OURSELVES
 from tuplegate.http.server import HttpServer
-from tuplegate.http.tls import TlsContext, TlsFiles, client_context, load_reloadable
+from tuplegate.http.sharing.connection_turns import ConnectionTurns
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.tls.certificates import TlsContext, TlsFiles, client_context, load_reloadable
 from tuplegate.http.writing import TLS_HEADERS
-from tuplegate.keeping import Work, attempt, compute_pause_s, keep, tick
 from tuplegate.metrics.board import Board
 from tuplegate.settings import Settings
 from tuplegate.standstill import Beats
@@ -77,12 +77,12 @@ _log = structlog.get_logger()
 _UPSTREAM_IDLE_S = 20.0
 _NODE_BEAT_S = 1.5
 CONTROL_BODY_MAX: Final = 64 * 1024
-"""Bytes of a request to the control plane: what it takes is short, and is read in one piece."""
+"""The bytes of a request to the control plane: such requests are short, and are read in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where the alias leads. `own` means the data plane of this very process, and so its certificate."""
+    """The upstream of the alias. `own` means the data plane of this very process, and so its certificate."""
 
     origin: Origin
     own: bool
@@ -93,9 +93,9 @@ class WorkersMemory:
     """Memory that the workers share among themselves and with the supervisor."""
 
     board: Board
-    """Where all workers post what they count."""
+    """All workers post their counts here."""
     beats: Beats
-    """Where the supervisor sees that the loop of each one turns."""
+    """The supervisor sees here that the loop of each worker turns."""
     open_transactions: Seats
     wire_connections: Seats
 
@@ -103,11 +103,10 @@ class WorkersMemory:
 # size: this class is a table; each field is something that only the supervisor has.
 @dataclass(frozen=True, slots=True)
 class WorkerInput:
-    """The input of a worker, from its supervisor.
+    """The input of a worker, from its supervisor. `sockets` has one for every plane that it is to serve.
 
-    `sockets` has one for every plane that it is to serve. `addresses` are those of the planes as others reach them;
-    `upstream` is where the alias leads, which may be the data plane of this very installation. When `life_fd` closes
-    the supervisor is gone, and so is the engine.
+    `addresses` are those of the planes as others reach them; `upstream` is the alias's, which may be the data plane of
+    this very installation. When `life_fd` closes the supervisor is gone, and so is the engine.
     """
 
     settings: Settings
@@ -125,9 +124,7 @@ class WorkerInput:
     number: int
     """The number of this worker among its fellows, from 0."""
     balances: dict[str, Balance]
-    """Those of the planes' sockets."""
-    nobody_before: bool
-    """Nobody served on this engine before this worker and its fellows were started."""
+    """The balances of the planes' sockets."""
     memory: WorkersMemory
     doors: Doors
     cells: tuple[SharedCells, socket.socket] | None
@@ -172,7 +169,7 @@ def run(given: WorkerInput) -> None:
 async def _main(given: WorkerInput) -> None:
     stop = _watch_signals(given.life_fd)
     given.memory.beats.start(given.number, compute_pause_s)
-    engines = reach_engines(given.settings, given.engines, given.number, nobody_before=given.nobody_before)
+    engines = reach_engines(given.settings, given.engines, given.number)
     async with engines[FIRST_ENGINE].metadata() as metadata:
         installation = await find_installation(metadata.session)
         assert installation is not None, "the supervisor has made it"
@@ -194,13 +191,13 @@ async def _main(given: WorkerInput) -> None:
 async def _open_cells(
     given: WorkerInput, installation: Installation, first: OpenEngine
 ) -> AsyncIterator[ReachedCells | None]:
-    """Open the line to the cells. Gives None where somebody else runs the engine."""
+    """Open the line to the cells. Gives None if somebody else runs the engine."""
     if given.cells is None:
         yield None
         return
     shared, end = given.cells
     owned = (installation.id, installation.secret)
-    async with reach_cells(given.settings, shared, given.number, owned, first, end) as cells:
+    async with ReachedCells(given.settings, shared, given.number, owned, first, end) as cells:
         yield cells
 
 
@@ -212,7 +209,7 @@ async def _open_several(
     first: OpenEngine,
     cells: ReachedCells | None,
 ) -> AsyncIterator[SeveralEngines | None]:
-    """Open the engines beside the first. Gives None where the first one has all databases."""
+    """Open the engines beside the first. Gives None if the first one has all databases."""
     missing = await catalog.engines.list_used() - engines.keys()
     further = {
         name: partial(engine.open, installation.id, installation.secret)
@@ -407,7 +404,7 @@ def _make_wire_routes(given: WorkerInput, services: _Services) -> WireRoutes | N
 
 
 def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
-    """Return what goes on beside requests."""
+    """Return the background tasks of this worker."""
     settings = given.settings
     watches: dict[str, Work] = {
         "pulse": services.pulse.watch,
@@ -458,7 +455,7 @@ async def _tell_node(catalog: Catalog, node: int, url: str) -> None:
 async def _start_servers(
     given: WorkerInput, services: _Services, handlers: Mapping[str, Handler], tls: TlsContext | None
 ) -> list[HttpServer]:
-    metrics, rota, control = services.metrics, Rota(), given.addresses.get("control")
+    metrics, turns, control = services.metrics, ConnectionTurns(), given.addresses.get("control")
     cors = {plane: CorsPolicy(given.cors_origins, control) for plane in {"data", "control"} & set(given.sockets)}
     metrics.cors.update(cors)
     servers = []
@@ -467,7 +464,7 @@ async def _start_servers(
             handlers[name],
             _read_http_bounds(given.settings),
             services.memory,
-            rota=rota,
+            turns=turns,
             tls=None if name == "metrics" else tls,
             cors=cors.get(name),
         )
@@ -476,7 +473,7 @@ async def _start_servers(
         servers.append(server)
     if "data" in given.sockets:
         bounds = _read_http_bounds(given.settings)
-        door = HttpServer(handlers["data"], bounds, services.memory, rota=rota, limits=FROM_OURSELVES)
+        door = HttpServer(handlers["data"], bounds, services.memory, turns=turns, limits=FROM_OURSELVES)
         await door.start(list(given.doors.sockets.values())[given.number])
         servers.append(door)
     return servers
@@ -518,7 +515,7 @@ def _read_http_bounds(settings: Settings) -> HttpBounds:
 
 
 def _find_upstream(given: WorkerInput) -> UpstreamAddress | None:
-    """Return where the alias leads: to the data plane of this worker through its door, or to another service."""
+    """Return the upstream of the alias: the data plane of this worker through its door, or another service."""
     upstream = given.upstream
     if upstream is None:
         return None

@@ -38,6 +38,8 @@ class Terminal:
         )
         os.close(theirs)
         self.shown = ""
+        self._is_left = False
+        """Nobody reads there any more. What is typed then fills a buffer, until the typing waits for ever."""
 
     def __enter__(self) -> "Terminal":
         return self
@@ -79,13 +81,11 @@ class Terminal:
     def leave(self) -> int:
         """Ctrl-D, again where a line was still being drawn and took it for itself; answers the exit code."""
         deadline = time.monotonic() + _WAIT_S
-        while self.started.poll() is None:
+        while not self._is_left and self.started.poll() is None:
             assert time.monotonic() < deadline, f"it did not end: {self.shown!r}"
             self.type("\x04")
-            while self.started.poll() is None and self._read(0.2):
+            while self._read(0.2):
                 pass
-        while self._read(0):
-            pass
         return self.started.wait(_WAIT_S)
 
     def _read(self, seconds: float) -> bool:
@@ -95,7 +95,8 @@ class Terminal:
             return False
         try:
             part = os.read(self._ours, 65536).decode(errors="replace")
-        except OSError:  # nobody has the other end any more
+        except OSError:
+            self._is_left = True
             return False
         self.shown += part
         if "\x1b[6n" in part:  # the shell asks where the cursor is, and a terminal answers

@@ -14,7 +14,7 @@ from tests.cases import each_of
 from tests.needs import needs
 from tests.service import Service
 from tuplegate.cli.remote import Failed, run_with
-from tuplegate.cli.transfer import export, import_
+from tuplegate.cli.transfer.command import export, import_
 from tuplegate.client import Client
 
 pytestmark = needs("postgresql")

@@ -12,9 +12,9 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from tests.inside import owner
 from tests.service import Service
-from tuplegate.engine.libpq import row_encoder
-from tuplegate.engine.libpq.row_encoder import RowEncoder
-from tuplegate.engine.libpq.types import BUILT_IN_TYPES_SQL, TypeRegistry, read_types
+from tuplegate.engine.libpq.values import row_encoder
+from tuplegate.engine.libpq.values.row_encoder import RowEncoder
+from tuplegate.engine.libpq.values.types import BUILT_IN_TYPES_SQL, TypeRegistry, read_types
 from tuplegate.engine.port import Shape
 from tuplegate.protocol.messages import BigNumbers, RowMode
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cells import Cells, Programs, stop
 from tests.servers import mode, needs_linux, needs_root
-from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.cells import making, trees
 from tuplegate.engine.cells.layout import FIRST_UID, CellError, CellsDirectory, lock_server, open_directory
 from tuplegate.engine.cells.making import (

@@ -14,19 +14,19 @@ import msgspec
 import pytest
 
 from tests.external import OWNER, PASSWORD, ExternalServer
+from tuplegate.background import keep
 from tuplegate.engine import port
-from tuplegate.engine.cockroach import connector as connecting
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster import connector as connecting
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.probes import Functions
+from tuplegate.engine.cockroach.cluster.settings import EngineSettings
 from tuplegate.engine.cockroach.engine import CockroachEngine
-from tuplegate.engine.cockroach.own.probes import Functions
-from tuplegate.engine.cockroach.own.settings import EngineSettings
-from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools
+from tuplegate.engine.cockroach.pools.pools import TYPES_SQL, Pools
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
 from tuplegate.engine.cockroach.transaction.records import SCHEMA
-from tuplegate.engine.libpq.definitions import Versions
-from tuplegate.engine.libpq.types import FIRST_USER_OID, read_types
+from tuplegate.engine.libpq.pools.definitions import Versions
+from tuplegate.engine.libpq.values.types import FIRST_USER_OID, read_types
 from tuplegate.engine.run.run import end_late
-from tuplegate.keeping import keep
 from tuplegate.protocol.statements import first_keyword
 
 _F = TypeVar("_F", bound=port.EngineFailure)

@@ -9,7 +9,7 @@ from tests.engine.test_writing_functions import cluster
 from tests.inside import owner
 from tests.service import Service
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.texts import check_text, fold, scan
+from tuplegate.engine.cockroach.dialect.texts import check_text, fold, scan
 
 __all__ = ["cluster"]
 

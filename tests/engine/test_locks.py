@@ -6,7 +6,7 @@ import secrets
 from tests.inside import engine_of, tenant_of
 from tests.service import Service
 from tuplegate.engine import port
-from tuplegate.engine.several.engines import SeveralEngines
+from tuplegate.engine.routing.engines import SeveralEngines
 
 
 async def _states(engine: port.Engine, database: str) -> tuple[port.Outcome | None, port.Outcome | None]:

@@ -15,8 +15,8 @@ from tests.directories import new_directory
 from tests.inside import conninfo, wait_until
 from tests.service import ENGINE, running_service
 from tuplegate.engine import port
-from tuplegate.engine.opening import owner_of
-from tuplegate.engine.postgres.own.admin import AdminConnector
+from tuplegate.engine.postgres.preparation.installing import PostgresOwner
+from tuplegate.engine.postgres.service.admin import AdminConnector
 from tuplegate.engine.postgres.tenancy import databases as databases_module
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 from tuplegate.settings import Settings
@@ -43,7 +43,7 @@ def address() -> Iterator[str]:
 
 async def prepare(address: str) -> None:
     """Do as the supervisor does before databases are made."""
-    async with owner_of(address, Settings(), is_bundled=True).prepare() as preparation:
+    async with PostgresOwner(address, is_bundled=True).prepare() as preparation:
         await preparation.make_ready(secrets.token_bytes(32))
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.inside import conninfo
 from tests.service import Service
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.libpq.logins import add_settings
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.logins import add_settings
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.verified import Expected
 

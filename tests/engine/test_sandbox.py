@@ -18,7 +18,7 @@ import pytest
 from tests.engine import intruder
 from tests.processes import alive
 from tests.servers import WAIT_S, Open, ask, connect, wait_until
-from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.process import StartOptions, start
 from tuplegate.engine.bundled.sandbox.walls import Sandbox, find_gaps
 
@@ -191,7 +191,7 @@ def test_it_ends_with_whoever_started_it(inside: Inside) -> None:
 REFUSED = """
 import ctypes, os, sys
 from pathlib import Path
-from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox import namespaces
 from tuplegate.engine.bundled.sandbox.process import StartOptions, start
 from tuplegate.engine.bundled.sandbox.walls import Sandbox
@@ -232,7 +232,7 @@ def test_it_starts_without_what_is_refused(inside: Inside, refused: str, said: s
 POWERS = """
 import os, sys
 from pathlib import Path
-from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.process import StartOptions, start
 from tuplegate.engine.bundled.sandbox.walls import Sandbox
 
@@ -262,7 +262,7 @@ def test_the_powers_and_the_rank_of_the_service_stay_outside(inside: Inside, our
 INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
-from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.process import StartOptions, start
 from tuplegate.engine.bundled.sandbox.walls import Sandbox
 

@@ -64,7 +64,7 @@ def functions_write(monkeypatch: pytest.MonkeyPatch) -> None:
     async def find(_: object) -> bool:
         return True
 
-    monkeypatch.setattr("tuplegate.engine.cockroach.own.probes.find_functions_write", find)
+    monkeypatch.setattr("tuplegate.engine.cockroach.cluster.probes.find_functions_write", find)
 
 
 @pytest.mark.usefixtures("functions_write", "numbered")

@@ -10,7 +10,7 @@ from tests.servers import Open, ask, connect, needs_root, snapshot
 from tuplegate.engine.bundled import binaries
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 
 def test_bundled_binaries_below_the_floor(started: Open, monkeypatch: pytest.MonkeyPatch) -> None:

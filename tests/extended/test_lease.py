@@ -9,11 +9,11 @@ import pytest
 from psycopg import pq
 
 from tests.service import new_data_dir, remove
-from tuplegate.engine.postgres.own.admin import AdminConnector
-from tuplegate.engine.postgres.own.foundation import make_metadata_database
+from tuplegate.engine.postgres.preparation.foundation import make_metadata_database
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
-from tuplegate.engine.postgres.safety.lease import Lease
 from tuplegate.engine.postgres.safety.tally import LEASE_UNTIL, OTHERS_CEILING, VIEW_UNTIL, Tally
+from tuplegate.engine.postgres.service.admin import AdminConnector
+from tuplegate.engine.postgres.upkeep.lease import Lease
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled
 

@@ -17,7 +17,7 @@ from tests.service import ENGINE, Service, Sql, needs_bundled
 from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.engine import port
 from tuplegate.engine.postgres.engine import PostgresEngine
-from tuplegate.engine.postgres.own.admin import make_primary
+from tuplegate.engine.postgres.service.admin import make_primary
 from tuplegate.engine.postgres.transaction import certainty, deciding, recovery
 
 BOUNDS = port.Bounds(30_000, None, 1_000_000)

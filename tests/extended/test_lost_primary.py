@@ -1,6 +1,7 @@
 """The primary is lost while it commits: what the service says of a transaction is so, wherever it goes on."""
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +30,7 @@ _LAZY = (
     " for each row execute function again()",
 )
 """Makes each PREPARE that follows an insert wait for no standby."""
+_WAITS = "select count(*)::int from pg_stat_activity where wait_event = 'SyncRep'"
 
 
 class Pair:
@@ -299,3 +301,34 @@ def test_what_is_left_over_is_noted_where_it_is() -> None:
             assert values(service) == [1]
         finally:
             pair.primary.thaw()
+
+
+def test_an_abort_that_no_standby_has_is_not_told() -> None:
+    """An operator cuts its wait short. A failover could take the record back, and then let the original commit."""
+    with serving(waits=True) as (pair, service):
+        path = f"/v1/transaction/txn_{uuid.uuid4().hex}"
+        told: list[Any] = []
+
+        def abort() -> None:
+            with service.client() as client:
+                client.post(f"{path}/abort", timeout=60)
+
+        def ask() -> None:
+            with service.client() as client:
+                told.append(client.get(path, timeout=60).json()["state"])
+
+        decides = pair.way.arm(Fault(lambda sql: "tuplegate.decide" in sql, At.REQUEST, pair.standby.freeze, cut=False))
+        aborting, asking = threading.Thread(target=abort), threading.Thread(target=ask)
+        aborting.start()
+        assert decides.happened.wait(30)
+        try:
+            wait_until(lambda: pair.primary.execute(f"{_WAITS} and query = 'COMMIT'") == [(1,)])
+            pair.primary.execute("select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'")
+            aborting.join()
+            asking.start()
+            wait_until(lambda: bool(told) or pair.primary.execute(f"{_WAITS} and query ~ 'logical_emit'") == [(1,)])
+            assert told == []
+        finally:
+            pair.standby.thaw()
+        asking.join()
+        assert told == ["aborted"]

@@ -18,11 +18,11 @@ from tests.extended.test_external_engine import run_serve
 from tests.external import ExternalServer
 from tests.service import Service, make_key, needs_bundled, running_service
 from tests.tenants import Tenant, tenant_of
-from tuplegate.engine.libpq.logins import derive_password, read_url
+from tuplegate.engine.libpq.connections.logins import derive_password, read_url
 from tuplegate.engine.port import EngineRefused
-from tuplegate.engine.postgres.own.foundation import NameTaken
-from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
-from tuplegate.engine.postgres.tenancy.weaknesses import SHARED, TRIED
+from tuplegate.engine.postgres.preparation.foundation import NameTaken
+from tuplegate.engine.postgres.preparation.installing import PostgresLogin, PostgresOwner
+from tuplegate.engine.postgres.preparation.weaknesses import SHARED, TRIED
 from tuplegate.installation import Installed, install
 
 pytestmark = needs_bundled

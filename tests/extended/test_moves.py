@@ -14,7 +14,7 @@ from tests.control import Control, Organization, engine, new_organization, wait_
 from tests.extended.test_several_engines import SETTLED_S, engine_name, kill_workers, settled, where
 from tests.external import ExternalServer
 from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tuplegate.engine.postgres.tenancy import definitions
+from tuplegate.engine.postgres.transfer import definitions
 
 STALL_S = 6
 LOCK_S = 2.5
@@ -248,7 +248,7 @@ def test_triggers_and_rules_do_not_act_twice(pair: Service, tenant: Organization
         "insert into kept select generate_series(1, 100)",
         "create function keep() returns trigger language plpgsql as $$ begin return null; end $$",
         "create trigger keeping before delete on kept for each row execute function keep()",
-        "alter table kept enable replica trigger keeping",
+        "alter table kept enable replica trigger background",
     )
     answer = Move(pair, tenant).answer()
     assert (answer["way"], "the trigger keeping of the table public.kept" in answer["reason"]) == ("dump", True)

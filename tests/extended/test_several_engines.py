@@ -18,7 +18,7 @@ from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.workers import workers
 from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.engine.port import BadUrl
-from tuplegate.engine.several.engines import mark_of
+from tuplegate.engine.routing.engines import mark_of
 from tuplegate.further_engines import read_engines
 
 SETTLED_S = 60.0

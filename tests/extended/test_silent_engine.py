@@ -8,10 +8,10 @@ import pytest
 
 from tests.external import ExternalServer
 from tests.servers import needs_linux
-from tuplegate.engine.libpq.logins import read_url
+from tuplegate.engine.libpq.connections.logins import read_url
 from tuplegate.engine.port import EngineUnavailable
-from tuplegate.engine.postgres.own import admin
 from tuplegate.engine.postgres.replication import primary
+from tuplegate.engine.postgres.service import admin
 
 pytestmark = needs_linux
 

@@ -83,7 +83,7 @@ def test_a_loop_that_waits_for_a_file(tmp_path: Path) -> None:
     wait_until(lambda: len(workers(service)) == 1)
     [line] = replacements(service)
     assert "in reload" in str(line["stacks"])
-    assert 'tuplegate/http/tls.py", line' in str(line["stacks"])
+    assert 'tuplegate/http/tls/certificates.py", line' in str(line["stacks"])
     with httpx.Client(base_url=service.url, verify=False, trust_env=False, timeout=60) as client:
         assert client.get("/health").json()["status"] == "ok"
     os.close(opened[0])

@@ -10,14 +10,14 @@ from psycopg.pq.abc import PGresult
 from tests.external import ExternalServer, Standby
 from tests.servers import needs_linux
 from tests.wire_proxy import PortProxy
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.libpq.logins import read_url
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.logins import read_url
 from tuplegate.engine.port import EngineUnavailable
-from tuplegate.engine.postgres.own.admin import AdminConnector, AdminSession, make_primary
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import Expected
+from tuplegate.engine.postgres.service.admin import AdminConnector, AdminSession, make_primary
 from tuplegate.engine.postgres.transaction.certainty import Certainty
 
 pytestmark = needs_linux

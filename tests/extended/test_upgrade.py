@@ -4,14 +4,6 @@ import psycopg
 
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
-OLD_LOCK = """
-create function tuplegate.raw_pg_advisory_lock(bigint) returns void language internal strict as 'pg_advisory_lock_int8';
-alter function pg_catalog.pg_advisory_lock(bigint) set schema tuplegate;
-create function pg_catalog.pg_advisory_lock(bigint) returns void language plpgsql strict security definer
-as 'begin perform pg_sleep(0.001); perform tuplegate.raw_pg_advisory_lock($1); end';
-"""
-"""An older version had another in the place of the engine's own, which stays and works."""
-
 
 def test_databases_are_furnished_anew() -> None:
     """What the service has in a tenant's database is made again; what the tenant made of its rights stays."""
@@ -30,7 +22,6 @@ def test_databases_are_furnished_anew() -> None:
         tenant.execute("drop function tuplegate.look(text, text)")
         tenant.execute("drop function tuplegate.tables()")
         tenant.execute("create function tuplegate.tables(int) returns int language sql as 'select 1'")
-        tenant.execute(OLD_LOCK)
         tenant.execute(f"alter database {database} reset all".encode())
     # A cell says itself what was made there.
     noted = "database" if first.engine else "engine.identity"
@@ -44,8 +35,6 @@ def test_databases_are_furnished_anew() -> None:
         assert sql.value("select to_regclass('depends') is not null and to_regclass('depends_too') is not null") is True
         assert client.get("/v1/transaction/txn_never_seen_1").status_code == 404
         sql("create table later as select 1 as n")
-        assert sql.value("select 'pg_advisory_lock(bigint)'::regprocedure::oid::int8") >= 16384
-        sql("select pg_advisory_lock(1)")
         assert sql.value(f"select has_table_privilege('{reader}', 'later', 'select')") is False
     with psycopg.connect(second.conninfo(database)) as tenant:
         [(settings,)] = tenant.execute(

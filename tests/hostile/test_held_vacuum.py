@@ -6,9 +6,9 @@ from functools import partial
 from tests.inside import wait_until
 from tests.service import needs_bundled
 from tests.tenants import Tenant, make_tenant_fixture, server_of
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
-from tuplegate.engine.postgres.safety.held_vacuum import end_held
 from tuplegate.engine.postgres.safety.stubborn import Stubborn
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
+from tuplegate.engine.postgres.upkeep.held_vacuum import end_held
 
 pytestmark = needs_bundled
 

@@ -37,9 +37,9 @@ from tuplegate.admission.paths import gather_paths
 from tuplegate.alias.plane import Alias
 from tuplegate.http.connection import HttpBounds
 from tuplegate.http.forwarding.upstream import UpstreamAddress
-from tuplegate.http.memory import Memory
 from tuplegate.http.origins import PageOrigins, parse_origin
 from tuplegate.http.server import HttpServer
+from tuplegate.http.sharing.memory import Memory
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 

@@ -17,7 +17,7 @@ from tuplegate.data_plane.capabilities.isolation import RACES
 from tuplegate.data_plane.capabilities.matrix import PROBES
 from tuplegate.data_plane.capabilities.probes import AnyProbe, Probed, does, fails, gives, probe
 from tuplegate.data_plane.capabilities.runner import Report, run_probe
-from tuplegate.engine.postgres.tenancy.weaknesses import SHARED
+from tuplegate.engine.postgres.preparation.weaknesses import SHARED
 from tuplegate.settings import Settings
 
 NOT_IN_THE_BUNDLED_ENGINE = {"xml"}

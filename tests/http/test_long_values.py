@@ -19,7 +19,7 @@ from psycopg.pq import DiagnosticField as _Field
 from tests.needs import needs
 from tests.service import Service
 from tests.tenants import PAUSE_S
-from tuplegate.engine.libpq.failures import read_field
+from tuplegate.engine.libpq.connections.server_errors import read_field
 
 BODY_BYTES = 10 * 2**20 - 1000
 SHARE = 2

@@ -15,7 +15,7 @@ from tests.inside import wait_until
 from tests.metrics import scrape
 from tests.needs import needs
 from tests.service import Service, Sql
-from tuplegate.engine.libpq.kept import KEPT_MAX
+from tuplegate.engine.libpq.pools.frequent_statements import KEPT_MAX
 
 pytestmark = needs("postgresql")
 """Only its adapter keeps statements prepared."""

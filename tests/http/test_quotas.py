@@ -29,7 +29,7 @@ from tests.control import (
 )
 from tests.service import ENGINE, Service, running_service
 from tuplegate.access.quotas import read_tiers
-from tuplegate.admission.quota import Quotas
+from tuplegate.admission.fair_use.quota import Quotas
 from tuplegate.catalog.permits import Permits, Report
 from tuplegate.engine.opening import find_owner, read_address
 from tuplegate.engine.port import EngineLost, EngineUnavailable, MetadataSession

@@ -23,16 +23,16 @@ from tests.service import ENGINE, with_database, with_force
 from tuplegate.engine.bundled.binaries import DumpTool, find_dump_tools
 from tuplegate.engine.cells.desk import Desk
 from tuplegate.engine.opening import (
+    ReachedCells,
     SharedEngine,
     find_owner,
-    owner_of,
-    reach_cells,
     reach_engines,
     read_address,
     share_engine,
 )
 from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineDatabases, EngineOwner, ReachedEngine
-from tuplegate.engine.several.engines import SeveralEngines
+from tuplegate.engine.postgres.preparation.installing import PostgresOwner
+from tuplegate.engine.routing.engines import SeveralEngines
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled
 
@@ -107,7 +107,7 @@ def open_one_server(loop: Loop, secret: bytes) -> Iterator[Opened]:
     home = new_directory("tgp-")
     settings = Settings(data_dir=home / "data")
     with open_bundled(settings) as bundled:
-        owner = owner_of(bundled.conninfo, settings, is_bundled=True)
+        owner = PostgresOwner(bundled.conninfo, is_bundled=True)
         reached = reach(loop, owner, settings, find_dump_tools(None), secret)
         with loop.open(reached.open("port", secret)) as engine:
             yield Opened(engine, reached.databases(secret))
@@ -122,7 +122,7 @@ def open_cells(loop: Loop, secret: bytes) -> Iterator[Opened]:
         reached = reach(loop, bundled.owner(settings), settings, (), secret)
         end = bundled.desk.open_line(_WORKER, time.monotonic())
         with loop.open(serving_cells(bundled.desk)), loop.open(reached.open("port", secret)) as catalog:
-            cells = reach_cells(settings, bundled.share(settings), _WORKER, ("port", secret), catalog, end)
+            cells = ReachedCells(settings, bundled.share(settings), _WORKER, ("port", secret), catalog, end)
             with loop.open(cells), loop.open(SeveralEngines(catalog, {}, locate, (), cells)) as engine:
                 yield Opened(engine, cells.databases)
     shutil.rmtree(home)
@@ -173,7 +173,7 @@ def reach(
             ready = await preparation.make_ready(secret)
             return share_engine(FIRST_ENGINE, ready.login, tools, settings, is_bundled=not ENGINE)
 
-    return reach_engines(settings, [loop.run(prepare())], _WORKER, nobody_before=True)[FIRST_ENGINE]
+    return reach_engines(settings, [loop.run(prepare())], _WORKER)[FIRST_ENGINE]
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,8 @@ import asyncio
 import select
 
 from tests.servers import Open, ask, wait_until
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import Connection, look_at_broken
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.connection import Connection, look_at_broken
 
 POLL_MS = 30_000
 

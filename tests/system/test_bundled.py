@@ -11,7 +11,7 @@ from tests.servers import Open, ask, connect, mode, needs_linux
 from tuplegate.engine.bundled.sandbox.walls import find_gaps
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 pytestmark = needs_linux
 

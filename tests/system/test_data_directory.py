@@ -13,7 +13,7 @@ from tests.servers import SOURCE, Open, ask, close, mode, needs_root, snapshot, 
 from tuplegate.engine.bundled import data_directory
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 
 def test_only_the_owner_can_enter(data_dir: Path) -> None:

@@ -1,8 +1,10 @@
 """An engine that is reached over TLS only: clients of PostgreSQL speak to it as to any other."""
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -12,6 +14,7 @@ from tests.service import Service, Sql, running_service
 from tests.system.test_tls import make_certificate
 from tests.tls_proxy import TlsProxy
 from tests.tunnel import Tunnel
+from tests.unit.test_tls_of_libpq import find_openssl
 
 MANY = 200_000
 
@@ -24,12 +27,17 @@ def server() -> Iterator[ExternalServer]:
 
 
 @pytest.fixture(scope="module")
-def over_tls(server: ExternalServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def environment(server: ExternalServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     certificate, key = make_certificate(tmp_path_factory.mktemp("tls"), "engine")
     with TlsProxy(server.port, certificate, key) as proxy:
         address = f"postgresql://{OWNER}@127.0.0.1:{proxy.port}/tuplegate?sslmode=verify-ca&sslrootcert={certificate}"
-        with running_service(env={"TUPLEGATE_ENGINE": address, "PGPASSWORD": PASSWORD}) as service:
-            yield service
+        yield {"TUPLEGATE_ENGINE": address, "PGPASSWORD": PASSWORD}
+
+
+@pytest.fixture(scope="module")
+def over_tls(environment: dict[str, str]) -> Iterator[Service]:
+    with running_service(env=environment) as service:
+        yield service
 
 
 @pytest.fixture
@@ -87,3 +95,19 @@ def test_connections_come_and_go(over_tls: Service) -> None:
     for _ in range(20):
         with Tunnel(over_tls) as tunnel, tunnel.connect() as opened:
             assert opened.execute("select 1").fetchall() == [(1,)]
+
+
+def test_where_it_is_not_certain_whose_openssl_is_called_clients_are_refused(
+    environment: dict[str, str], over_tls: Service, tmp_path: Path
+) -> None:
+    """A second service at the same engine, in which another one is loaded for all. Requests need nothing of that."""
+    another = shutil.copy(find_openssl(), tmp_path / "libssl_of_others.so")
+    with running_service(env={**environment, "LD_PRELOAD": str(another)}) as service:
+        for _ in range(2):
+            with (
+                Tunnel(service, over_tls.key) as tunnel,
+                pytest.raises(psycopg.OperationalError, match="cannot tell which OpenSSL"),
+            ):
+                tunnel.connect()
+        with service.client(over_tls.key) as client:
+            assert Sql(client).value("select 1") == 1

@@ -22,7 +22,7 @@ from tests.service import Service, new_data_dir, remove, start_service
 from tests.workers import workers
 from tuplegate import dbapi
 from tuplegate.dbapi.errors import is_disconnect
-from tuplegate.http.message import FIELDS_MAX, HEAD_BYTES_MAX
+from tuplegate.http.parsing.message import FIELDS_MAX, HEAD_BYTES_MAX
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,8 @@ from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.streams import SSE, Stream, tell
 from tests.system.test_service import RUN_S, Start, clear, run, start
-from tuplegate.http.self_signed import provide
-from tuplegate.http.tls import fingerprint
+from tuplegate.http.tls.certificates import fingerprint
+from tuplegate.http.tls.self_signed import provide
 
 __all__ = ["start"]  # a fixture
 

@@ -20,7 +20,7 @@ from tests.http.test_values_types import DOMAINS, KINDS, OWN_KINDS, SCHEMA, Kind
 from tests.needs import needs
 from tests.service import Service
 from tuplegate.cli.remote import Failed, run_with
-from tuplegate.cli.transfer import export, import_
+from tuplegate.cli.transfer.command import export, import_
 from tuplegate.client import Client
 
 pytestmark = needs("postgresql")

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tests.inside import empty_database
 from tests.service import Service
-from tuplegate.cli import csv_file
-from tuplegate.cli.csv_form import CsvForm
-from tuplegate.cli.files import BadFile
 from tuplegate.cli.output import CsvWriter
 from tuplegate.cli.remote import Failed, run_with
-from tuplegate.cli.transfer import export, import_
+from tuplegate.cli.transfer import csv_file
+from tuplegate.cli.transfer.command import export, import_
+from tuplegate.cli.transfer.csv_form import CsvForm
+from tuplegate.cli.transfer.files import BadFile
 from tuplegate.client import Client
 
 Rows = list[tuple[str | None, ...]]

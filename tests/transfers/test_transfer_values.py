@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.service import Service
-from tuplegate.cli.array_literals import array_literal
+from tuplegate.cli.transfer.array_literals import array_literal
 from tuplegate.client import Client
 
 

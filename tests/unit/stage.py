@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from tuplegate.http.connection import Handler, HttpBounds
-from tuplegate.http.memory import Memory
 from tuplegate.http.server import HttpServer
+from tuplegate.http.sharing.memory import Memory
 
 WAIT_S = 20.0
 

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, cast
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.engine.postgres.service.admin import AdminSession
 from tuplegate.engine.postgres.transaction.certainty import Certainty
 
 

@@ -7,20 +7,20 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tuplegate.engine.cockroach.connector import ServiceSession
-from tuplegate.engine.cockroach.failures import find_position, is_node_failure, refine
-from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
-from tuplegate.engine.cockroach.own import installing
-from tuplegate.engine.cockroach.own.probes import find_problems, is_here
+from tuplegate.engine.cockroach.cluster.connector import ServiceSession
+from tuplegate.engine.cockroach.cluster.probes import find_problems, is_here
+from tuplegate.engine.cockroach.dialect.cluster_errors import find_position, is_node_failure, refine
+from tuplegate.engine.cockroach.dialect.narrow_numbers import check_numbers, may_be_cut
+from tuplegate.engine.cockroach.dialect.untold_types import UntoldTypes
+from tuplegate.engine.cockroach.preparation import installing
 from tuplegate.engine.cockroach.query.committing import explain_commit
 from tuplegate.engine.cockroach.query.rules import Kind, find_kind, undoes_cancelled
 from tuplegate.engine.cockroach.query.run import NodeRun
 from tuplegate.engine.cockroach.transaction.deciding import decide
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import Records, new_number, number_of
-from tuplegate.engine.cockroach.untold_types import UntoldTypes
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.logins import database_secret
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.logins import database_secret
 from tuplegate.engine.port import (
     Access,
     Bounds,

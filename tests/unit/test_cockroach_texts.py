@@ -2,10 +2,7 @@
 
 import pytest
 
-from tuplegate.engine.cockroach.pool import DatabaseState
-from tuplegate.engine.cockroach.query.refusals import check_statement
-from tuplegate.engine.cockroach.query.rules import Kind, find_kind, find_leftovers
-from tuplegate.engine.cockroach.texts import (
+from tuplegate.engine.cockroach.dialect.texts import (
     check_text,
     find_action,
     find_called,
@@ -14,9 +11,12 @@ from tuplegate.engine.cockroach.texts import (
     list_words,
     scan,
 )
-from tuplegate.engine.libpq.definitions import Definitions, Versions
-from tuplegate.engine.libpq.row_encoder import EncoderCache
-from tuplegate.engine.libpq.types import TypeRegistry
+from tuplegate.engine.cockroach.pools.pool import DatabaseState
+from tuplegate.engine.cockroach.query.refusals import check_statement
+from tuplegate.engine.cockroach.query.rules import Kind, find_kind, find_leftovers
+from tuplegate.engine.libpq.pools.definitions import Definitions, Versions
+from tuplegate.engine.libpq.values.row_encoder import EncoderCache
+from tuplegate.engine.libpq.values.types import TypeRegistry
 from tuplegate.engine.port import Access, ParseFailed, Statement, StatementFailed, Target
 from tuplegate.engine.sql.facts import Leftovers
 from tuplegate.protocol.statements import first_keyword

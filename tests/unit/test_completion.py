@@ -2,8 +2,8 @@
 
 import pytest
 
-from tuplegate.cli.shell.completion import suggest, suggest_relations
-from tuplegate.cli.shell.names import Names
+from tuplegate.cli.shell.completion.completion import suggest, suggest_relations
+from tuplegate.cli.shell.completion.names import Names
 
 NAMES = Names(
     frozenset({"public", "sales", "pg_catalog"}),

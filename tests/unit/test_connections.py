@@ -11,8 +11,8 @@ from tests.unit.stage import WAIT_S, Line, serving, until, without_collector
 from tuplegate.http.connection import HttpBounds, HttpConnection
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import Memory
 from tuplegate.http.server import HttpServer
+from tuplegate.http.sharing.memory import Memory
 from tuplegate.protocol.errors import ServiceError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.cli.csv_syntax import CsvFault, CsvSyntax
+from tuplegate.cli.transfer.csv_syntax import CsvFault, CsvSyntax
 
 
 def columns_of(text: str, width: int, line_end: str = "\n") -> list[list[str | None]] | None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tuplegate.engine.libpq.definitions import Definitions, Versions
-from tuplegate.engine.libpq.types import TypeRegistry
+from tuplegate.engine.libpq.pools.definitions import Definitions, Versions
+from tuplegate.engine.libpq.values.types import TypeRegistry
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
 
 

@@ -1,7 +1,7 @@
 """The documents name files, code and numbers as they are.
 
 A number that comes from a constant is followed by a comment that names it, and that no reader of the page sees:
-`64 KiB<!-- = http/framing.py _OVERHEAD_MAX -->`. A setting is `<!-- = settings.py Settings.workers -->`.
+`64 KiB<!-- = http/parsing/framing.py _OVERHEAD_MAX -->`. A setting is `<!-- = settings.py Settings.workers -->`.
 """
 
 import ast
@@ -302,7 +302,6 @@ def test_the_glossary_has_the_words_of_the_way_of_a_request() -> None:
         "lane",
         "plane",
         "pulse",
-        "rota",
         "run",
         "stock",
         "template",
@@ -326,9 +325,9 @@ def _list_parts_of_names() -> set[str]:
 
 def test_numbers_are_compared_with_their_units() -> None:
     """And what does not fit is seen."""
-    assert _has_value("at most 64 KiB", "http/framing.py", "_OVERHEAD_MAX")
-    assert not _has_value("at most 64 MiB", "http/framing.py", "_OVERHEAD_MAX")
-    assert not _has_value("at most 64", "http/framing.py", "_OVERHEAD_MAX")
+    assert _has_value("at most 64 KiB", "http/parsing/framing.py", "_OVERHEAD_MAX")
+    assert not _has_value("at most 64 MiB", "http/parsing/framing.py", "_OVERHEAD_MAX")
+    assert not _has_value("at most 64", "http/parsing/framing.py", "_OVERHEAD_MAX")
     assert _has_value("within 30 s", "settings.py", "Settings.statement_timeout_ms")
     assert _has_value("by default 30,000", "settings.py", "Settings.statement_timeout_ms")
     assert _has_value("four times a second", "admission/pulse.py", "_EVERY_S")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.engine.libpq.places import Places
+from tuplegate.engine.libpq.pools.places import Places
 from tuplegate.engine.opening import share_connections
 
 KEPT, KEPT_PER_WORKER, KEPT_TO_FOLLOW = 6, 4, 4

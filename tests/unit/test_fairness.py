@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tuplegate.admission import fairness
-from tuplegate.admission.fairness import Lane, Lanes
+from tuplegate.admission.fair_use import fairness
+from tuplegate.admission.fair_use.fairness import Lane, Lanes
 from tuplegate.eager import EagerRun
 from tuplegate.protocol.errors import ServiceError
 

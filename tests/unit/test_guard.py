@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from tuplegate.engine.libpq.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
-from tuplegate.engine.postgres.safety.lease import Others
 from tuplegate.engine.postgres.safety.tally import (
     LEASE_UNTIL,
     OTHERS_CEILING,
@@ -16,6 +15,7 @@ from tuplegate.engine.postgres.safety.tally import (
     VIEW_UNTIL,
     Tally,
 )
+from tuplegate.engine.postgres.upkeep.lease import Others
 
 SLOTS = 1000
 SECOND_NS = 1_000_000_000

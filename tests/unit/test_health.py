@@ -2,8 +2,8 @@
 
 import pytest
 
-from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.wire.failures import to_wire_error
+from tuplegate.data_plane.engine_errors import to_service_error
+from tuplegate.data_plane.wire.wire_errors import to_wire_error
 from tuplegate.engine.port import EngineFailure, EngineHealth, EngineLost, EngineUnavailable
 
 LIBRARY = (

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from tuplegate.http.intake import Intake
-from tuplegate.http.memory import Holding, Memory
-from tuplegate.http.rota import Rota, Turn
+from tuplegate.http.sharing.connection_turns import ConnectionTurns, Turn
+from tuplegate.http.sharing.intake import Intake
+from tuplegate.http.sharing.memory import Holding, Memory
 from tuplegate.protocol.errors import ServiceError
 
 OWNER = "org_1"
@@ -32,7 +32,7 @@ class FakeTransport(asyncio.Transport):
         self.reads = True
 
 
-class FakeRota(Rota):
+class FakeTurns(ConnectionTurns):
     """Gives turns when it is told to, and says whether the pass is late."""
 
     def __init__(self) -> None:
@@ -81,11 +81,11 @@ class Eater:
 class Scene:
     def __init__(self, at_once: int, memory_bytes: int = 2**20) -> None:
         self.transport = FakeTransport()
-        self.rota = FakeRota()
+        self.turns = FakeTurns()
         self.memory = Memory(memory_bytes)
         self.eater = Eater(at_once)
         self.intake = self.eater.intake = Intake(
-            cast(asyncio.Transport, self.transport), self.rota, Holding(self.memory, OWNER), self.eater
+            cast(asyncio.Transport, self.transport), self.turns, Holding(self.memory, OWNER), self.eater
         )
 
 
@@ -102,28 +102,28 @@ def test_what_is_consumed_at_once_is_neither_held_nor_charged() -> None:
     with scene(1000) as at:
         for _ in range(3):
             at.intake.feed(b"x" * 100)
-        assert (len(at.eater.eaten), at.memory.used, at.transport.reads, at.rota.asked) == (300, 0, True, [])
+        assert (len(at.eater.eaten), at.memory.used, at.transport.reads, at.turns.asked) == (300, 0, True, [])
 
 
 def test_a_turn_takes_a_part_and_nothing_is_read_before_the_last() -> None:
     with scene(100) as at:
         at.intake.feed(bytes(range(250)))
         assert (len(at.eater.eaten), at.transport.reads) == (100, False)
-        at.rota.give_turn()
+        at.turns.give_turn()
         assert (len(at.eater.eaten), at.transport.reads) == (200, False)
-        at.rota.give_turn()
-        assert (at.eater.eaten, at.transport.reads, at.rota.asked) == (bytes(range(250)), True, [])
+        at.turns.give_turn()
+        assert (at.eater.eaten, at.transport.reads, at.turns.asked) == (bytes(range(250)), True, [])
         assert at.memory.used == 0
 
 
 def test_a_turn_that_is_put_off_pauses_reading_and_is_charged() -> None:
     with scene(1000) as at:
-        at.rota.late = True
+        at.turns.late = True
         at.intake.feed(b"x" * 700)
         assert (at.eater.eaten, at.transport.reads, at.memory.used) == (b"", False, 700)
         at.intake.advance()  # whoever asks again gets no second turn
-        assert len(at.rota.asked) == 1
-        at.rota.give_turn()
+        assert len(at.turns.asked) == 1
+        at.turns.give_turn()
         assert (len(at.eater.eaten), at.transport.reads, at.memory.used) == (700, True, 0)
 
 
@@ -165,7 +165,7 @@ def test_after_the_end_what_comes_is_read_and_dropped() -> None:
         at.intake.end()
         assert (at.transport.reads, at.memory.used) == (True, 0)
         at.intake.feed(b"y" * 100)
-        at.rota.give_turn()
+        at.turns.give_turn()
         assert (at.eater.eaten, at.intake.unread.size) == (b"x" * 10, 0)
 
 
@@ -176,5 +176,5 @@ def test_a_successor_gets_the_rest_in_its_own_turn() -> None:
         after.intake = at.intake
         at.intake.pass_to(after)
         assert after.eaten == b""
-        at.rota.give_turn()
+        at.turns.give_turn()
         assert (at.eater.eaten, after.eaten, at.transport.reads) == (b"x" * 10, b"y" * 10, True)

@@ -3,7 +3,7 @@
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tuplegate.engine.libpq.logins import (
+from tuplegate.engine.libpq.connections.logins import (
     add_settings,
     as_tenant,
     derive_password,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.http.memory import STRANGER, Holding, Memory
+from tuplegate.http.sharing.memory import STRANGER, Holding, Memory
 from tuplegate.protocol.errors import ServiceError
 
 

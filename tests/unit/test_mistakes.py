@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.engine.port import StatementFailed
 from tuplegate.http.requests import read_json
 from tuplegate.protocol import control, messages

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tuplegate.admission.newcomers import Newcomers
+from tuplegate.admission.fair_use.newcomers import Newcomers
 
 AT_ONCE = 2
 

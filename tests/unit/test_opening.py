@@ -4,9 +4,9 @@ import asyncio
 import math
 from typing import Any, cast
 
-from tuplegate.engine.libpq.places import Places
-from tuplegate.engine.libpq.pool import ConnectionPool, Member
-from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.places import Places
+from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
 from tuplegate.engine.port import EngineUnavailable
 
 

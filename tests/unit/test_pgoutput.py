@@ -4,7 +4,7 @@ from struct import pack
 
 import pytest
 
-from tuplegate.engine.postgres.tenancy.pgoutput import Changes, Snapshot, Unreadable
+from tuplegate.engine.postgres.transfer.pgoutput import Changes, Snapshot, Unreadable
 
 RELATION = (
     b"R" + pack("!I", 7) + b"public\0it\"em\0d" + pack("!H", 2)

@@ -15,12 +15,12 @@ import uvloop
 from tests.unit.stage import WAIT_S, Line, until
 from tuplegate.http.connection import HttpBounds
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import Memory
-from tuplegate.http.places import Places
-from tuplegate.http.precedence import Standing, Waiting
-from tuplegate.http.self_signed import provide
 from tuplegate.http.server import HttpServer
-from tuplegate.http.tls import TlsContext
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.sharing.places import Places
+from tuplegate.http.sharing.precedence import Standing, Waiting
+from tuplegate.http.tls.certificates import TlsContext
+from tuplegate.http.tls.self_signed import provide
 
 PLACES = 8
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

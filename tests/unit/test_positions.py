@@ -8,15 +8,15 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tuplegate.client.positions import Positions, check_consistency
 from tuplegate.engine import port
-from tuplegate.engine.libpq.logins import copy_login, strip_login
-from tuplegate.engine.postgres.own.admin import AdminConnector
+from tuplegate.engine.libpq.connections.logins import copy_login, strip_login
 from tuplegate.engine.postgres.replication.positions import NOWHERE, Position, read_lsn, read_position
-from tuplegate.engine.postgres.replication.progress import LAG_MAX_S, Progress
-from tuplegate.engine.postgres.replication.snapshots import may_run_on_standby
+from tuplegate.engine.postgres.service.admin import AdminConnector
+from tuplegate.engine.postgres.standbys.progress import LAG_MAX_S, Progress
+from tuplegate.engine.postgres.standbys.snapshots import may_run_on_standby
 from tuplegate.protocol.statements import keyword_of_one
 from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import read_replica_addresses
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 EARLIER, LATER = "00000001-00000009ffffffff", "00000001-0000000a00000000"
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tuplegate.http.precedence import Standing, Waiting
+from tuplegate.http.sharing.precedence import Standing, Waiting
 
 PLACES, SHARE = 100, 25
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuplegate.engine.postgres.own.probes import Capabilities, find_problems, find_warnings
+from tuplegate.engine.postgres.service.probes import Capabilities, find_problems, find_warnings
 
 GOOD = Capabilities(
     version_number=180006,

@@ -7,8 +7,8 @@ import pytest
 
 from tests.unit.stage import until
 from tuplegate.access.quotas import read_tiers
-from tuplegate.admission import quota as quota_module
-from tuplegate.admission.quota import Quotas
+from tuplegate.admission.fair_use import quota as quota_module
+from tuplegate.admission.fair_use.quota import Quotas
 from tuplegate.catalog.permits import Grant, Permits, Report
 from tuplegate.engine.port import EngineUnavailable
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tuplegate.engine.libpq.commands import ConnectionLost, LoginRefused
-from tuplegate.engine.libpq.connection import Connection
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, LoginRefused
+from tuplegate.engine.libpq.connections.connection import Connection
 
 _ASK_PASSWORD = b"R\0\0\0\x08\0\0\0\x03"
 _REFUSAL = b"SFATAL\0VFATAL\0C28P01\0Mno\0\0"

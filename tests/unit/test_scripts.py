@@ -11,8 +11,8 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.pools.pool import Member
 from tuplegate.engine.postgres.rules import blocks
 from tuplegate.engine.postgres.rules.blocks import Nature, close_block, open_block, run_all
 from tuplegate.engine.run.runner import Runner

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.admission.seats import Seats, WorkerSeats
+from tuplegate.admission.fair_use.seats import Seats, WorkerSeats
 from tuplegate.protocol.errors import ServiceError
 
 

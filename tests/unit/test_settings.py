@@ -159,13 +159,6 @@ def test_a_clients_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> No
     assert "TUPLEGATE_PUBLIC_CONTROL_URL" not in result.output
 
 
-@pytest.mark.parametrize("plane", ["DATA", "ALIAS"])
-def test_a_variable_that_was_renamed_is_not_passed_over(plane: str) -> None:
-    """What an operator has set must not go without effect."""
-    with pytest.raises(SettingsError, match=f"TUPLEGATE_PUBLIC_{plane}_URL"):
-        load({}, {f"TUPLEGATE_{plane}_URL": "http://a"}, None)
-
-
 def test_a_bad_flag_ends_the_command_with_its_message() -> None:
     """Not with a traceback."""
     result = CliRunner().invoke(cli, ["serve", "--data-port", "x"])

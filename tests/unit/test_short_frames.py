@@ -4,7 +4,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
-from tuplegate.http.framing import Buffer
+from tuplegate.http.parsing.framing import Buffer
 from tuplegate.http.short_frames import measure_frame, read_frame, write_frame
 from tuplegate.http.websocket import Frames, WebSocketBounds
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tuplegate.engine.port import Statement
-from tuplegate.engine.postgres.replication.snapshots import may_run_on_standby
+from tuplegate.engine.postgres.standbys.snapshots import may_run_on_standby
 
 
 @pytest.mark.parametrize(

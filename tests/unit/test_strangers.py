@@ -12,7 +12,7 @@ from tests.unit.stage import Line, Stage, serving, until
 from tuplegate.http.connection import HttpConnection
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import ClientGone, Exchange
-from tuplegate.http.memory import Memory
+from tuplegate.http.sharing.memory import Memory
 from tuplegate.protocol.errors import ServiceError
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

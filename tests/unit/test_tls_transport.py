@@ -1,10 +1,10 @@
 """TLS between sockets and connections: what one side can make the other hold, and for how long it has the loop."""
 
 import asyncio
-import gc
 import os
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,13 +15,14 @@ import pytest
 import uvloop
 
 from tests.unit.stage import WAIT_S, until, without_collector
+from tuplegate.http import server as server_module
 from tuplegate.http.connection import HttpBounds
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import Memory
-from tuplegate.http.self_signed import provide
 from tuplegate.http.server import HttpServer
-from tuplegate.http.tls import TlsContext
-from tuplegate.http.tls_transport import TlsTransport
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.tls.certificates import TlsContext
+from tuplegate.http.tls.self_signed import provide
+from tuplegate.http.tls.transport import TlsTransport
 
 Loop = Callable[[], asyncio.AbstractEventLoop]
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -45,8 +46,19 @@ def run(loop: Loop, test: Coroutine[Any, Any, None]) -> None:
         runner.run(test)
 
 
-def transports() -> int:
-    return sum(type(each) is TlsTransport for each in gc.get_objects())
+@pytest.fixture
+def alive(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return how many of the transports that servers of this test have made are there. Others in the process do not
+    count."""
+    made: list[weakref.ref[TlsTransport]] = []
+
+    def make(*arguments: Any, **named: Any) -> TlsTransport:
+        transport = TlsTransport(*arguments, **named)
+        made.append(weakref.ref(transport))
+        return transport
+
+    monkeypatch.setattr(server_module, "TlsTransport", make)
+    return lambda: sum(each() is not None for each in made)
 
 
 @asynccontextmanager
@@ -96,7 +108,7 @@ async def above(tls: TlsContext) -> AsyncIterator[tuple[Above, tuple[str, int]]]
     listener = Above()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: TlsTransport(tls.context, lambda _: listener, lambda _, exc: None), "127.0.0.1", 0
+        lambda: TlsTransport(tls.choose, lambda _: listener, lambda _, exc: None), "127.0.0.1", 0
     )
     yield listener, server.sockets[0].getsockname()
     server.close()
@@ -164,7 +176,9 @@ UNAGREED = {
 
 
 @pytest.mark.parametrize("data", [pytest.param(data, id=name) for name, data in UNAGREED.items()])
-def test_one_that_never_agrees_leaves_nothing_behind(loop: Loop, tls: TlsContext, data: bytes) -> None:
+def test_one_that_never_agrees_leaves_nothing_behind(
+    loop: Loop, tls: TlsContext, data: bytes, alive: Callable[[], int]
+) -> None:
     """Nothing that only the garbage collector would find, and nothing in the budget."""
 
     async def test() -> None:
@@ -172,19 +186,20 @@ def test_one_that_never_agrees_leaves_nothing_behind(loop: Loop, tls: TlsContext
         async with serving(tls, memory) as address:
             for _ in range(3):
                 _, writer = await asyncio.open_connection(*address)
-                await until(lambda: transports() == before + 1)
+                await until(lambda: alive() > 0)
                 writer.write(data)
                 writer.close()
-                await until(lambda: transports() == before)
+                await until(lambda: alive() == 0)
                 assert memory.used == 0
 
     with without_collector():
-        before = transports()
         run(loop, test())
 
 
 @pytest.mark.parametrize("polite", [True, False])
-def test_one_that_is_closed_leaves_nothing_behind(loop: Loop, tls: TlsContext, polite: bool) -> None:
+def test_one_that_is_closed_leaves_nothing_behind(
+    loop: Loop, tls: TlsContext, polite: bool, alive: Callable[[], int]
+) -> None:
     """A client may open one for every request."""
 
     async def test() -> None:
@@ -194,7 +209,7 @@ def test_one_that_is_closed_leaves_nothing_behind(loop: Loop, tls: TlsContext, p
                 peer = Peer()
                 await peer.open(address)
                 await peer.shake_hands()
-                assert transports() == before + 1
+                assert alive() > 0
                 peer.tls.write(REQUEST)
                 peer.send(b"")
                 assert await asyncio.wait_for(peer.reader.read(1), WAIT_S)
@@ -204,11 +219,10 @@ def test_one_that_is_closed_leaves_nothing_behind(loop: Loop, tls: TlsContext, p
                     peer.send(b"")
                     assert await peer.is_cut()
                 peer.writer.close()
-                await until(lambda: transports() == before)
+                await until(lambda: alive() == 0)
                 assert memory.used == 0
 
     with without_collector():
-        before = transports()
         run(loop, test())
 
 
@@ -247,7 +261,7 @@ def test_a_paused_one_is_given_nothing(loop: Loop, tls: TlsContext) -> None:
 
         listener = Pausing()
         server = await asyncio.get_running_loop().create_server(
-            lambda: TlsTransport(tls.context, lambda _: listener, lambda _, exc: None), "127.0.0.1", 0
+            lambda: TlsTransport(tls.choose, lambda _: listener, lambda _, exc: None), "127.0.0.1", 0
         )
         peer = Peer()
         await peer.open(server.sockets[0].getsockname())
@@ -316,7 +330,8 @@ def test_no_more_is_taken_than_it_takes_to_agree(loop: Loop, tls: TlsContext, da
 def test_a_second_hello_is_no_longer_than_the_first(loop: Loop, tmp_path: Path) -> None:
     """A server that asks for another one looks at its length too; one of the usual length is welcome."""
     tls = made_tls(tmp_path)
-    tls.context.set_ecdh_curve("secp384r1")  # clients do not guess it
+    for context in tls.contexts.values():
+        context.set_ecdh_curve("secp384r1")  # clients do not guess it
 
     async def test() -> None:
         async with serving(tls, Memory(2**20)) as address:

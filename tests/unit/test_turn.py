@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tools.turn import TABLE, TURNS, Clone, Turn, choose_files, is_valid, read_table, read_turn
+from tools.turn import TABLE, TESTED_BY, TURNS, Clone, Turn, choose_files, is_valid, read_table, read_turn
 
 ROOT = Path(__file__).parents[2]
 FILES = Clone(ROOT).list_files()
@@ -27,6 +27,15 @@ def test_a_new_file_moves_no_other() -> None:
     for number in range(TURNS):
         others = choose_files(FILES, number, NOW, NOW, ())
         assert set(choose_files([*FILES, new], number, NOW, NOW, [new])) == {*others, new}
+
+
+@pytest.mark.parametrize(("sources", "tests"), TESTED_BY.items())
+def test_what_a_change_touches_the_sources_of_runs(sources: str, tests: str) -> None:
+    its_own = {file for file in FILES if file.startswith(tests)}
+    assert its_own
+    for number in range(TURNS):
+        run, run_all = (choose_files(FILES, number, NOW, NOW, touched) for touched in ([], [f"{sources}some.ts"]))
+        assert set(run_all) == {*run, *its_own}
 
 
 def test_a_file_that_moves_runs() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tuplegate.engine.libpq.turns import Turns
+from tuplegate.engine.libpq.pools.turns import Turns
 
 LONG_S, SHORT_S = 60.0, 0.01
 

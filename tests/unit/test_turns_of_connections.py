@@ -8,7 +8,7 @@ import uvloop
 from tests.unit.stage import serving
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import STRANGER, Memory
+from tuplegate.http.sharing.memory import STRANGER, Memory
 from tuplegate.protocol.errors import ServiceError
 
 AT_ONCE = 16

@@ -23,11 +23,11 @@ from tuplegate.http.connection import HttpBounds
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.forwarding.upstream import UpstreamAddress
-from tuplegate.http.memory import Memory
 from tuplegate.http.origins import Origin, PageOrigins
-from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.server import HttpServer
-from tuplegate.http.tls import TlsContext
+from tuplegate.http.sharing.connection_turns import ConnectionTurns, Turn
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.tls.certificates import TlsContext
 from tuplegate.http.websocket import Serve, WebSocketBounds, WebSocketConnection, check_upgrade
 from tuplegate.protocol.errors import ServiceError
 
@@ -101,7 +101,7 @@ class Peer:
         raise AssertionError("it was cut off without a word")
 
 
-class HeldUpRota(Rota):
+class HeldUpTurns(ConnectionTurns):
     """While it is held up, every turn is put off until `go_on`."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ async def serving(
     *,
     memory: Memory | None = None,
     tls: TlsContext | None = None,
-    rota: Rota | None = None,
+    turns: ConnectionTurns | None = None,
 ) -> AsyncIterator[Stage]:
     pages = PageOrigins([OWN], frozenset({PAGE}))
 
@@ -172,7 +172,7 @@ async def serving(
             return
         exchange.switch_protocols(headers, lambda handed: WebSocketConnection(handed, bounds, serve))
 
-    server = HttpServer(handle, HTTP_BOUNDS, memory or Memory(2**26), tls=tls, rota=rota)
+    server = HttpServer(handle, HTTP_BOUNDS, memory or Memory(2**26), tls=tls, turns=turns)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         await server.start(listening)
         stage = Stage(server, listening.getsockname(), tls is not None)
@@ -441,16 +441,16 @@ def test_a_client_whose_turn_is_put_off_is_not_read_on(loop: Loop, with_tls: boo
         await websocket.send(b"all")
 
     async def test() -> None:
-        memory, rota = Memory(2**26), HeldUpRota()
-        async with serving(serve, memory=memory, tls=tls, rota=rota) as stage:
+        memory, turns = Memory(2**26), HeldUpTurns()
+        async with serving(serve, memory=memory, tls=tls, turns=turns) as stage:
             peer = await stage.open()
-            rota.is_held_up = True
+            turns.is_held_up = True
             peer.writer.write(frame(b"x" * 2**10) * count)
             await until(lambda: memory.used > 0)
             for _ in range(2000):  # as many passes as reading all of it would take
                 await asyncio.sleep(0)
             assert 0 < memory.used < 2**19
-            rota.go_on()
+            turns.go_on()
             assert await peer.take(3) == b"all"
             await until(lambda: memory.used == 0)
 

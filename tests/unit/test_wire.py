@@ -177,12 +177,24 @@ def test_questions_of_pg_dump_are_replaced_by_others_with_the_same_columns() -> 
     """And nothing else is, however much it looks like one."""
     settings = b"SELECT unnest(setconfig) FROM pg_db_role_setting WHERE setrole = 0 AND setdatabase = '16384'::oid"
     assert replace_question(settings) == b"SELECT NULL::text AS unnest WHERE false"
+    of_roles = (
+        b"SELECT rolname, unnest(setconfig) FROM pg_db_role_setting s, pg_roles r"
+        b" WHERE setrole = r.oid AND setdatabase = '16384'::oid"
+    )
+    assert replace_question(of_roles) == b"SELECT NULL::name AS rolname, NULL::text AS unnest WHERE false"
     schemas = (
         b"SELECT n.tableoid, n.oid, n.nspname, n.nspowner, n.nspacl, acldefault('n', n.nspowner) AS acldefault"
         b" FROM pg_namespace n"
     )
     assert b"'pg_tuplegate' ELSE n.nspname END AS nspname, n.nspowner" in replace_question(schemas)
-    for text in (settings + b" ", settings.lower(), schemas + b" WHERE true", b"select 1", settings[1:]):
+    for text in (
+        settings + b" ",
+        settings + b"\n",
+        settings.lower(),
+        schemas + b" WHERE true",
+        b"select 1",
+        settings[1:],
+    ):
         assert replace_question(text) is text
 
 

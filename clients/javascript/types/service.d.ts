@@ -499,7 +499,10 @@ export interface OrganizationAnswer {
   success: true;
 }
 
-/** `limits` are changed one by one; null leaves one to the tier and the settings again. */
+/**
+ * The changes of an organization. `limits` are changed one by one; null leaves one to the tier and the settings
+ * again.
+ */
 export interface OrganizationChange {
   name?: string;
   tier?: string;
@@ -879,7 +882,9 @@ export interface TransactionRequest {
   big_numbers?: "number" | "string";
 }
 
-/** `expires_at` is there while it is open, `reason` where it was open and was rolled back. */
+/**
+ * The state of a transaction. `expires_at` is there while it is open, `reason` if it was open and was rolled back.
+ */
 export interface TransactionState {
   success: true;
   transaction_id: string;

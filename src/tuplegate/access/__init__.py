@@ -1,1 +1,1 @@
-"""Who may do what: tokens, scopes, principals. Pure; time and randomness are arguments."""
+"""Rights: tokens, scopes, principals, limits. Pure; time and randomness are arguments."""

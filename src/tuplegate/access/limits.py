@@ -1,8 +1,8 @@
-"""Limits that are set for everybody, for a tier, or for one organization; the most specific one counts. Pure.
+"""Limits for everybody, for a tier, or for one organization; the most specific one counts. Pure.
 
-A limit has the name of its setting. A layer holds those that are set in one place: `settings` holds all of them, a tier
-and an organization some. Layers are given with the most specific one first, so limits of a key would be another layer
-in front of its organization's.
+A limit has the name of its setting. A layer holds the limits that are set in one place: `settings` holds all of them, a
+tier and an organization some. Layers are given with the most specific one first, so limits of a key would be another
+layer in front of its organization's.
 """
 
 import re
@@ -20,7 +20,7 @@ LIMITS: Final[dict[str, Mapping[str, int]]] = {
     "organization_bytes_max": _SIZES,
     "databases_per_organization": {},
 }
-"""The limits that a tier or an organization can have, with the units that a text of them may have."""
+"""The limits that a tier or an organization can have, with the units that their texts may have."""
 
 MOST: Final = 2**53
 _VALUE: Final = re.compile(r"([0-9]{1,15}) ?([A-Za-z]*)")
@@ -40,7 +40,7 @@ def read_limit(name: str, text: str) -> int:
 
 
 def check_limit(name: str, value: int) -> int:
-    """Return the value of a limit. Raises ValueError where it cannot have that, or there is none of the name."""
+    """Return the value of a limit. Raises ValueError if the limit is unknown or cannot have that value."""
     if name not in LIMITS:
         raise ValueError(f"there is no limit {name!r}; there are {', '.join(LIMITS)}")
     if not 1 <= value <= MOST:
@@ -53,7 +53,7 @@ def find_limit(name: str, layers: Sequence[Layer]) -> int | None:
 
 
 def bound_database(bytes_max: int | None, organization_bytes_max: int | None, others: int) -> int | None:
-    """Return how large a database may become, of an organization whose other databases have so many bytes; None for no
+    """Return the bound on a database's size, given the size of its organization's other databases; None for no
     bound."""
     if not organization_bytes_max:
         return bytes_max
@@ -62,10 +62,10 @@ def bound_database(bytes_max: int | None, organization_bytes_max: int | None, ot
 
 
 def find_time_limit(kind: WorkKind, layers: Sequence[Layer]) -> TimeLimit:
-    """Return how long work of this kind may take.
+    """Return the time limit of this kind of work.
 
-    A layer overrules all layers behind it. So a time that it sets raises a less specific most, and a most that it sets
-    lowers a less specific time.
+    A layer overrules all layers behind it. So a time that it sets raises a less specific maximum, and a maximum that it
+    sets lowers a less specific time.
     """
     default: int | None = None
     most: int | None = None

@@ -1,4 +1,4 @@
-"""How many requests an organization may send: tiers, fixed windows, and the headers that report them. Pure.
+"""The number of requests that an organization may send: tiers, fixed windows, and the headers that report them. Pure.
 
 A window is a minute of the engine's clock, so that all workers and machines agree on it.
 """
@@ -15,8 +15,8 @@ WINDOW_S: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """`requests` is the number let through in a window, `bytes_max` the size of a database; None for no limit. `limits`
-    are those that it sets itself."""
+    """The limits of a tier. `requests` is the number let through in a window, `bytes_max` the size of a database; None
+    for no limit. `limits` are those that it sets itself."""
 
     name: str
     requests: int | None
@@ -26,7 +26,7 @@ class Tier:
 
 _UNITS: Final = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 _LIMIT: Final = re.compile(r"\s+(?=[a-z]+_[a-z_]+=)")
-"""What stands before each further limit of a tier."""
+"""The separator before each further limit of a tier."""
 _SIZE: Final = re.compile(r"([1-9][0-9]{0,8}) ?(KB|MB|GB|TB)")
 
 
@@ -57,7 +57,7 @@ def _read_limits(words: list[str]) -> Layer:
 
 
 def find_tier(tiers: Mapping[str, Tier], name: str) -> Tier:
-    """Return the tier of this name. One that is no longer in the settings has the lowest limit of all."""
+    """Return the tier of this name. A tier that is no longer in the settings has the lowest limit of all."""
     return tiers.get(name) or min(tiers.values(), key=lambda t: t.requests or float("inf"))
 
 
@@ -70,9 +70,10 @@ def write_state_header(remaining: int, seconds: int) -> bytes:
 
 
 def choose_portion(remaining: int, recent: int) -> int:
-    """Return how many permits a worker takes at once from those that are left in the window.
+    """Return the number of permits that a worker takes at once from those that are left in the window.
 
-    As many as it used lately, so that it soon uses what it holds. Never more than a sixteenth of what is left: towards
-    the end of a window every worker takes them one by one, and none withholds permits from the others.
+    It takes as many as it used lately, so that it soon uses the permits that it holds, but never more than a sixteenth
+    of those left: towards the end of a window every worker takes them one by one, and none withholds permits from the
+    others.
     """
     return max(1, min(recent, remaining // 16))

@@ -31,7 +31,8 @@ def covers(own: frozenset[Scope], wanted: frozenset[Scope]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a token stands for. `database` is the id of the database that it is bound to, or None for all.
+    """The key, organization, scopes and database that a token stands for. `database` is the id of the database that it
+    is bound to, or None for all.
 
     For the token of a session, `session` is the id of the session and `key` the key that opened it.
     """

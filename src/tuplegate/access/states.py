@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 class IllegalTransition(Exception):
-    """The thing is in a state in which this cannot happen to it."""
+    """The event cannot happen in the present state."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 An id is `txn_`, a letter for the kind, the engine's number of the transaction, a random word, and a MAC over all of it
 and the database. Nobody can forge one, and a key of another database cannot ask for it. With several engines, a mark
-before the MAC tells which engine gave the number. Where another server can take the place of an engine, the history of
-the number is there, too. Lengths tell which of them an id has. Pure.
+before the MAC tells which engine gave the number. If another server can replace an engine, the history of the number is
+there, too. The length tells which of them an id has. Pure.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _DIGEST_BYTES: Final = 17
 _WORD_BYTES: Final = 8
 _AHEAD_BYTES: Final = 512 * _WORD_BYTES
 _LETTERS_ONLY: Final = bytes.maketrans(b"+/", b"AB")
-"""Two letters stand for two values each. That costs one of the six bits of a letter at most; a MAC has 22 letters."""
+"""Two letters stand for two values each. That costs at most one of the six bits of a letter; a MAC has 22 letters."""
 
 
 class IdKind(StrEnum):
@@ -54,11 +54,12 @@ class TransactionId(NamedTuple):
 
 
 RandomBytes = Callable[[int], bytes]
-"""Gives so many bytes that nobody can guess."""
+"""Returns this many unpredictable bytes."""
 
 
 class Words:
-    """Random words, of bytes that were asked for ahead: to ask for each word takes longer than the rest of an id.
+    """Random words, made from bytes that were asked for ahead: asking for each word takes longer than the rest of an
+    id.
 
     A process that is forked later would get the same ones, so each needs its own.
     """
@@ -80,13 +81,12 @@ class TransactionIds:
     """The ids of an installation, which its `secret` signs."""
 
     def __init__(self, secret: bytes, random_bytes: RandomBytes) -> None:
-        self._secret = secret
         self._words = Words(random_bytes)
         self._mac = hashlib.blake2b(key=hashlib.blake2b(secret).digest(), digest_size=_DIGEST_BYTES)
-        """The beginning of every MAC: to begin anew costs more than the rest of it."""
+        """The start of every MAC, computed once: that costs more than the rest of it."""
 
     def write(self, id: TransactionId, database: str) -> str:
-        """Write the id as text, with a random word where it has none."""
+        """Write the id as text, with a random word if it has none."""
         text = id.kind + write_base62(id.number, _NUMBER_LENGTH) + (id.word or self._words.make()) + id.mark
         if id.history:
             text += write_base62(id.history, _HISTORY_LENGTH)
@@ -100,8 +100,7 @@ class TransactionIds:
         if not known or not text.startswith(PREFIX) or not text.isascii():
             return None
         body, mac = text[len(PREFIX) : -_MAC_LENGTH], text[-_MAC_LENGTH:]
-        is_own = hmac.compare_digest(mac, self._sign(body, database))
-        if not is_own and not hmac.compare_digest(mac, self._sign_as_before(body, database)):
+        if not hmac.compare_digest(mac, self._sign(body, database)):
             return None
         number = read_base62(body[1 : 1 + _NUMBER_LENGTH])
         rest = body[1 + _NUMBER_LENGTH :]
@@ -113,11 +112,6 @@ class TransactionIds:
         mac = self._mac.copy()
         mac.update(f"{database}/{text}".encode())
         return _write_letters(mac.digest(), _MAC_LENGTH)
-
-    def _sign_as_before(self, text: str, database: str) -> str:
-        """Return the MAC of ids that older versions have made."""
-        digest = hmac.digest(self._secret, f"{database}/{text}".encode(), "sha256")
-        return write_base62(int.from_bytes(digest, "big"), _MAC_LENGTH)
 
 
 def _write_letters(value: bytes, length: int) -> str:

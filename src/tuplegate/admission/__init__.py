@@ -1,1 +1,1 @@
-"""Who is asking, and may they: what every plane does before its own work."""
+"""The checks and the routes that every plane has: identity, quota, lanes; health, OpenAPI, metrics, traces."""

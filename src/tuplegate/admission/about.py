@@ -29,7 +29,8 @@ def find_console(control_url: str | None) -> str | None:
 
 
 class AboutRoutes:
-    """`text` says what the plane is for; `addresses` are those of the planes, as others reach them."""
+    """The routes that every plane has. `text` describes the plane; `addresses` are those of the planes, as others reach
+    them."""
 
     def __init__(
         self, reports: Reports, identities: IdentityCache, plane: str, text: str, addresses: Mapping[str, str]
@@ -42,7 +43,7 @@ class AboutRoutes:
         self._table: RouteTable = {}
 
     def add_to(self, table: RouteTable) -> RouteTable:
-        """Return the table with the routes that every plane has. They describe the result."""
+        """Return the table with the routes that every plane has. They describe the resulting table."""
         health = Description(Health, other=((503, Health),))
         self._table = {
             **table,
@@ -110,7 +111,7 @@ class AboutRoutes:
 
     @cached_property
     def document(self) -> bytes:
-        """Made on the first request."""
+        """The document, made on the first request."""
         operations = [
             Operation(
                 method,

@@ -3,7 +3,7 @@
 from tuplegate.admission.identity import Identity
 from tuplegate.catalog.metadata import Actor
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import STRANGER
+from tuplegate.http.sharing.memory import STRANGER
 
 
 def actor_of(identity: Identity, exchange: Exchange) -> Actor:

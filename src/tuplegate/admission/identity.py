@@ -1,8 +1,8 @@
-"""Finds out who is asking, and for which database: from the token of a request to a target of the engine.
+"""Identifies the sender of a request: from its token to a principal, and to a target of the engine.
 
-Answers of the catalog are kept for `_FRESH_S`. So what is revoked there is refused here within that time, and at once
-where this worker hears of the change (see `Pulse`). Tokens are compared with the catalog's digests when they are looked
-up; a digest for every request would cost a twentieth of the whole.
+Answers of the catalog are kept for `_FRESH_S`. So a revoked token is refused here within that time, and at once if this
+worker hears of the change (see `Pulse`). Tokens are compared with the catalog's digests when they are looked up; a
+digest for every request would cost a twentieth of the whole.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from typing import Final
 
 from tuplegate.access.scopes import Principal, Scope, expand_scopes
 from tuplegate.access.tokens import BEGINNING, TokenKind, hash_token, read_token
-from tuplegate.admission.allowances import Allowance, Allowances
-from tuplegate.admission.fairness import Lane, Lanes
-from tuplegate.admission.newcomers import Newcomers
-from tuplegate.admission.quota import Quota, Quotas
-from tuplegate.admission.usage import Usage, UsageBook
-from tuplegate.catalog.credentials import Credential, Credentials, Whereabouts
+from tuplegate.admission.fair_use.allowances import Allowance, Allowances
+from tuplegate.admission.fair_use.fairness import Lane, Lanes
+from tuplegate.admission.fair_use.newcomers import Newcomers
+from tuplegate.admission.fair_use.quota import Quota, Quotas
+from tuplegate.admission.fair_use.usage import Usage, UsageBook
+from tuplegate.catalog.tokens.credentials import Credential, Credentials, Whereabouts
 from tuplegate.engine.port import Access, EngineFailure, Target
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.control import NAME_LENGTH_MAX
@@ -28,18 +28,15 @@ from tuplegate.protocol.errors import ServiceError
 _FRESH_S: Final = 2.5
 _CACHE_MAX: Final = 10_000
 _STRANGERS_ASKED_MAX: Final = 8
-"""How many tokens that were never valid before are looked up at once. Known tokens do not queue behind them, and good
-ones that are new only behind those of their own address."""
+"""The number of tokens, never valid before, that are looked up at once. Known tokens do not queue behind them, and new
+valid ones only behind those of their own address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A principal with all its scopes. `target` is the database it gets when it names none. Unless something changes,
-    its token is good until `ends_at`.
-
-    `allowance` has the limits of its organization. `quota` is None where requests are not limited. `reads_snapshots`:
-    its reads need not be serializable, unless a request says otherwise.
-    """
+    """A principal with all its scopes. `target` is the database for requests that name none. Unless something changes,
+    its token is good until `ends_at`. `allowance` has the limits of its organization. `quota` is None if requests are
+    not limited. `reads_snapshots`: its reads need not be serializable, unless a request says otherwise."""
 
     principal: Principal
     scopes: frozenset[Scope]
@@ -55,8 +52,8 @@ class Identity:
 
 @dataclass(slots=True)
 class _Entry:
-    """Valid until then; 0 if something has changed since. An older entry is looked up again, but never behind tokens
-    that may be made up."""
+    """A cached identity, valid until then; 0 if something has changed since. An older entry is looked up again, but
+    never behind tokens that may be invented."""
 
     identity: Identity
     until: float
@@ -82,11 +79,11 @@ class IdentityCache:
         self._allowances = allowances
         self._entries: dict[bytes, _Entry] = {}
         self._unknown: dict[bytes, float] = {}
-        """Invalid tokens, and until when they are refused without a look-up."""
+        """Invalid tokens, with the time until which they are refused without a look-up."""
         self._newcomers = Newcomers(_STRANGERS_ASKED_MAX)
         self._databases: dict[tuple[str, str], tuple[Whereabouts | None, float]] = {}
         self._forgotten = 0
-        """How often everything was forgotten."""
+        """The number of times that everything was forgotten."""
 
     def forget(self) -> None:
         """Look everything up again: something has changed in the catalog."""
@@ -107,23 +104,23 @@ class IdentityCache:
         return entry.identity
 
     def find_last(self, exchange: Exchange) -> Identity | None:
-        """Return the identity that the token had when it was looked up last; None if it never was, or has run out."""
+        """Return the identity from the token's last look-up; None if there was none, or the token has expired."""
         authorization = exchange.headers.get(b"authorization", b"")
         entry = self._entries.get(authorization[7:])
         return None if entry is None or entry.identity.ends_at < asyncio.get_running_loop().time() else entry.identity
 
     def has_stayed_good(self, token: bytes, now: float) -> bool:
-        """Return whether nothing has changed since the token was looked up, and it has not run out."""
+        """Return whether nothing has changed since the token was looked up, and it has not expired."""
         entry = self._entries.get(token)
         return entry is not None and entry.until > 0.0 and entry.identity.ends_at > now
 
     async def identify(self, exchange: Exchange, now: float) -> Identity:
-        """Return the identity, from the catalog if need be. Raises unauthenticated."""
+        """Return the identity, from the catalog if necessary. Raises unauthenticated."""
         token = read_bearer(exchange.headers.get(b"authorization"))
         return await self.identify_token(token, exchange.outgoing.address, now)
 
     async def identify_token(self, token: bytes, address: str, now: float) -> Identity:
-        """As `identify`, for a token that came from this address."""
+        """Identify as `identify` does, for a token that came from this address."""
         known = read_token(token)
         if known is None or known[0] is TokenKind.CODE:
             raise ServiceError(
@@ -142,14 +139,14 @@ class IdentityCache:
         else:
             async with self._newcomers.take_turn(address):
                 identity = await self._look_up(*known, token)
-        # What was found may be older than a change that this worker has heard of meanwhile.
+        # The answer may be older than a change that this worker has heard of meanwhile.
         self._note(token, identity, now + _FRESH_S if forgotten == self._forgotten else 0.0)
         if identity is None:
             raise _unknown_token(known[0])
         return identity
 
     def _note(self, token: bytes, identity: Identity | None, until: float) -> None:
-        """Remember what was found. Made-up tokens do not take the place of good ones."""
+        """Cache the answer of a look-up. Invented tokens do not displace valid ones."""
         if identity is None:
             self._entries.pop(token, None)
             if len(self._unknown) >= _CACHE_MAX:

@@ -1,7 +1,7 @@
-"""Answers that go on for long: streams and dumps. Each can be ended from outside, and ends with its token.
+"""Answers that take long: streams and dumps. Each can be ended from outside, and ends when its token does.
 
-`Pulse` looks at the tokens. To end an answer cancels its handler; inside of `running` that becomes the error that the
-client is told.
+`Pulse` checks the tokens. An answer is ended by cancelling its handler; inside of `running` that becomes the error for
+the client.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ class LongAnswers:
     def __init__(self) -> None:
         self._tokens: dict[Exchange, bytes] = {}
         self._ends: dict[Exchange, ServiceError] = {}
-        """Why answers were ended that are still being written."""
+        """The errors with which answers were ended that are still being written."""
 
     @contextmanager
     def running(self, exchange: Exchange) -> Iterator[None]:
-        """Write the answer within this block, which raises the ServiceError that it was ended with."""
+        """Write the answer within this block, which raises the ServiceError with which the answer was ended."""
         self._tokens[exchange] = read_bearer(exchange.headers.get(b"authorization"))
         try:
             yield
@@ -39,7 +39,7 @@ class LongAnswers:
             self._ends.pop(exchange, None)
 
     def end(self, exchange: Exchange, error: ServiceError) -> None:
-        """End the answer with this error, if it is still being written. Its reader does not hold it up."""
+        """End the answer with this error, if it is still being written. A slow reader cannot delay that."""
         if exchange in self._tokens and exchange not in self._ends and exchange.run is not None:
             self._ends[exchange] = error
             exchange.run.cancel()
@@ -49,6 +49,6 @@ class LongAnswers:
         return set(self._tokens.values())
 
     def revoke(self, token: bytes) -> None:
-        """End the answers to requests with a token that is good for nothing any more."""
+        """End the answers to requests whose token is no longer valid."""
         for exchange in [exchange for exchange, known in self._tokens.items() if known == token]:
             self.end(exchange, ServiceError("unauthenticated", _REVOKED))

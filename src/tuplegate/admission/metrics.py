@@ -12,10 +12,10 @@ from typing import Protocol
 
 import structlog
 
-from tuplegate import __version__, keeping
-from tuplegate.admission.fairness import Lanes
+from tuplegate import __version__, background
+from tuplegate.admission.fair_use.fairness import Lanes
+from tuplegate.admission.fair_use.usage import UsageBook
 from tuplegate.admission.identity import Identity
-from tuplegate.admission.usage import UsageBook
 from tuplegate.engine.port import Reports
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
@@ -55,8 +55,8 @@ class Counting(Protocol):
 
 
 class Metrics:
-    """`worker` is this one's place on the board. `servers` and `cors` are by plane, and set when the planes serve.
-    `parts` are what else counts."""
+    """The metrics of one worker. `worker` is its place on the board. `servers` and `cors` are by plane, and set when
+    the planes serve. `parts` are further objects that count."""
 
     def __init__(self, board: Board, worker: int, reports: Reports, lanes: Lanes, usage: UsageBook) -> None:
         self._board = board
@@ -83,7 +83,7 @@ class Metrics:
         await self.open(exchange)
 
     async def open(self, exchange: Exchange) -> None:
-        """Answer anybody who can reach the address, which is for metrics only."""
+        """Answer every request at an address that is for metrics only."""
         health = await self._reports.health()
         sums, gauges = await self._sum_workers()
         gauges["engine_up"] = int(health.ok)
@@ -97,7 +97,7 @@ class Metrics:
         board, loop = self._board, asyncio.get_running_loop()
         asked, posted_at = board.asked, loop.time()
         while True:
-            await keeping.tick(_POST_EVERY_S if board.workers == 1 else _LOOK_EVERY_S)
+            await background.tick(_POST_EVERY_S if board.workers == 1 else _LOOK_EVERY_S)
             if asked != (now_asked := board.asked) or loop.time() - posted_at >= _POST_EVERY_S:
                 asked, posted_at = now_asked, loop.time()
                 self.post()
@@ -114,7 +114,7 @@ class Metrics:
         planes = self._planes.values()
         events = {**measured.events, "worker_starts_total": 1, "worker_cpu_us": int(time.process_time() * 1e6)}
         events |= {"backups_total made": 0, "backups_total failed": 0}
-        events |= {f"task_restarts_total {name}": count for name, count in keeping.restarts.items()}
+        events |= {f"task_restarts_total {name}": count for name, count in background.restarts.items()}
         events |= {f"cors_refusals_total {plane}": policy.refused for plane, policy in self.cors.items()}
         gauges = {**measured.gauges, **self._gauges()}
         for part in self.parts:

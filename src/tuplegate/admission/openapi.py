@@ -73,7 +73,7 @@ class OwnProtocol:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Describes what a route takes and returns, beyond its path and its scope.
+    """The description of a route's request and answer, beyond its path and its scope.
 
     `answer` is the type of the answer's JSON, sent with `status`, or its media type if it is not JSON. `also` are other
     media types of the answer, each with an example. `body` describes the request in the same way. `errors` are codes of
@@ -99,7 +99,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A row of a route table, as far as it is described. `scope` is None where any token will do."""
+    """A row of a route table, as far as it is described. `scope` is None if any token suffices."""
 
     method: str
     path: str

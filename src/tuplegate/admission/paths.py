@@ -1,4 +1,4 @@
-"""Finds what belongs to a path, in a tree of its parts: however many paths there are, each part is looked up once."""
+"""Finds the value of a path in a tree of its parts: however many paths there are, each part is looked up once."""
 
 from collections.abc import Iterable
 from typing import Final, Generic, TypeVar
@@ -20,8 +20,8 @@ class _Node(Generic[T]):
 
 
 class PathTree(Generic[T]):
-    """Paths, and what belongs to each by method. A part in braces stands for any text but none; one that is written out
-    goes before it."""
+    """Paths, each with a value for each method. A part in braces matches any text but the empty one; a part that is
+    written out takes precedence."""
 
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
@@ -37,7 +37,7 @@ class PathTree(Generic[T]):
         node.items[method] = (names, item)
 
     def find(self, parts: list[str]) -> dict[str, tuple[list[tuple[int, str]], T]]:
-        """Return what the path has by method, with the places of its parts in braces; empty where there is no such
+        """Return the values of a path by method, with the places of its parts in braces; empty if there is no such
         path."""
         node = _find(self._root, parts, 0)
         return {} if node is None else node.items

@@ -10,16 +10,16 @@ from typing import Final
 import structlog
 
 from tuplegate.access.scopes import Scope
-from tuplegate.admission.failures import to_fallback_error
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.admission.openapi import Description
 from tuplegate.admission.paths import PathTree, split_path
 from tuplegate.admission.traces import Traces
+from tuplegate.admission.unhandled_failures import to_fallback_error
 from tuplegate.engine.port import EngineFailure
 from tuplegate.http.cors import respond_options
 from tuplegate.http.errors import end_with_error, report_unexpected, respond_error
 from tuplegate.http.exchange import ClientGone, Exchange
-from tuplegate.http.memory import Memory, too_much_held
+from tuplegate.http.sharing.memory import Memory, too_much_held
 from tuplegate.metrics.cells import Cell, PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError
 
@@ -36,14 +36,11 @@ Translate = Callable[[Exchange], None]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`scope` is what a token must have; an open route takes no token. `describes` is for authors of clients, `group`
-    for readers of the table.
-
-    `translate` is for a route that others have defined: it puts what the request says elsewhere into the headers that
-    the service reads, before anything else looks at them. `takes` are the headers that a page may send only here.
-    What is not `in_lanes` waits for nobody: it goes on with something that has its place already, and others may be
-    waiting for it.
-    """
+    """A route. `scope` is the scope that a token must have; an open route takes no token. `describes` is for authors of
+    clients, `group` for readers of the table. `translate` is for a route that others have defined: it moves data of the
+    request into the headers that the service reads, before anything else reads them. `takes` are the headers that a
+    page may send only here. A route that is not `in_lanes` never waits in a lane: it continues work that has its place
+    already, and others may be waiting for it."""
 
     summary: str
     scope: Scope | None

@@ -1,4 +1,4 @@
-"""Lets a worker hear of changes, by a look at the catalog several times a second.
+"""Tells a worker of changes, by a look at the catalog several times a second.
 
 A change (a revoked key, a renamed database) empties the worker's cache of identities. A paused database is released,
 and one that moves to another engine is followed.
@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from tuplegate.admission.identity import IdentityCache
+from tuplegate.background import tick
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.engine.port import EngineFailure, Orders
-from tuplegate.keeping import tick
 from tuplegate.protocol.errors import ServiceError
 
 _EVERY_S = 0.25
 _TOKENS_EVERY_S = 1.0
-"""How often the tokens of what goes on are looked at where nothing has changed: a token also runs out."""
+"""How often the tokens of long work are checked if nothing has changed: a token also expires."""
 
 
 class TokenHolders(Protocol):
-    """Something that goes on after the request that began it, for as long as its token is good."""
+    """Work that continues after the request that began it, for as long as its token is valid."""
 
     @property
     def tokens(self) -> set[bytes]: ...
@@ -70,8 +70,8 @@ class Pulse:
         self._orders.pause(beat.paused)
 
     async def _revoke(self, now: float) -> None:
-        """End what was begun with tokens that are good for nothing any more. A token that cannot be looked up just now
-        is looked at again."""
+        """End the work of tokens that are no longer valid. A token that cannot be looked up just now is checked again
+        later."""
         for holder in self._holders:
             for token in holder.tokens:
                 if self._identities.has_stayed_good(token, now):

@@ -1,4 +1,4 @@
-"""Heads of requests and answers on their way through the alias: what is passed on, and what is written anew. Pure.
+"""Writes the heads of requests and answers that pass through the alias: copies some headers, and sets others. Pure.
 
 A head is always written from its parsed parts, with framing of our own. So the data plane cannot split the bytes into
 other requests than the alias did.
@@ -7,12 +7,12 @@ other requests than the alias did.
 import re
 
 from tuplegate.http.forwarding.answer_reader import AnswerReader
-from tuplegate.http.message import CHUNKED, Head
+from tuplegate.http.parsing.message import CHUNKED, Head
 from tuplegate.protocol.errors import ServiceError
 
 PSEUDONYM = b"tuplegate-alias"
 
-# RFC 9110 §7.6.1, and what older clients send. Host and framing are made anew for each hop.
+# RFC 9110 §7.6.1, and headers of older clients. Host and framing are made anew for each hop.
 _HOP_BY_HOP = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te",
     b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings",

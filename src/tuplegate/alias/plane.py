@@ -18,8 +18,8 @@ from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.forwarding.answer_reader import AnswerReader
 from tuplegate.http.forwarding.joined import JoinedConnection
 from tuplegate.http.forwarding.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
-from tuplegate.http.message import CHUNKED, Head
 from tuplegate.http.origins import Origin, PageOrigins
+from tuplegate.http.parsing.message import CHUNKED, Head
 from tuplegate.http.websocket import asks_for_websocket, check_origin
 from tuplegate.metrics.cells import PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError
@@ -34,10 +34,8 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Alias:
-    """`control_paths` are the paths that only the control plane has.
-
-    Requests are counted by what is done with them: the data plane counts them by their routes.
-    """
+    """Forwards requests to the data plane. `control_paths` are the paths that only the control plane has. Requests are
+    counted by the way they are handled here: the data plane counts them by their routes."""
 
     def __init__(
         self,
@@ -171,7 +169,7 @@ class Alias:
             connection.release()
 
     def _write_head(self, head: Head, *, to_websocket: bool) -> bytes:
-        """Write the head that goes on. It is kept with the one that arrived, which clients send again and again."""
+        """Write the head to send on. It is cached with the one that arrived, which clients send again and again."""
         noted = head.noted
         if isinstance(noted, bytes):
             return noted
@@ -181,7 +179,7 @@ class Alias:
     async def _send(
         self, exchange: Exchange, request: bytes, *, may_switch: bool
     ) -> tuple[UpstreamConnection, AnswerReader]:
-        """Send the request; return the connection, and its answer once that has begun."""
+        """Send the request; return the connection, and the beginning of its answer."""
         while True:
             connection, used_before = await self._find_connection(exchange)
             answer: AnswerReader | None = None

@@ -5,26 +5,26 @@ The catalog is given access to that database, and knows nothing else of the engi
 
 from dataclasses import dataclass
 
-from tuplegate.catalog.console_codes import ConsoleCodeRecords
-from tuplegate.catalog.credentials import Credentials
 from tuplegate.catalog.databases import DatabaseRecords
 from tuplegate.catalog.engines import EngineRecords
 from tuplegate.catalog.journal import Journal
-from tuplegate.catalog.keys import KeyRecords
 from tuplegate.catalog.metadata import Metadata
 from tuplegate.catalog.moves import MoveRecords
 from tuplegate.catalog.nodes import NodeRecords
 from tuplegate.catalog.organizations import OrganizationRecords
 from tuplegate.catalog.permits import Permits
 from tuplegate.catalog.retention import OldRecords
-from tuplegate.catalog.sessions import SessionRecords
+from tuplegate.catalog.tokens.console_codes import ConsoleCodeRecords
+from tuplegate.catalog.tokens.credentials import Credentials
+from tuplegate.catalog.tokens.keys import KeyRecords
+from tuplegate.catalog.tokens.sessions import SessionRecords
 
 
 @dataclass(frozen=True, slots=True)
 class News:
     """News that every worker must learn quickly. Databases have their names in the engine.
 
-    `revision` grows with every change. Workers must let go of the databases in `paused`. `moves` maps each moving
+    `revision` grows with every change. Workers must release the databases in `paused`. `moves` maps each moving
     database to its successor and that one's engine, or to None until the successor is in place.
     """
 

@@ -73,7 +73,7 @@ class DatabaseRecords(Records):
         )  # fmt: skip
 
     async def count(self, organization: str) -> int:
-        """Return how many databases the organization has, in whatever state."""
+        """Return the number of databases of the organization, in any state."""
         [(count,)] = await self._metadata.fetch("SELECT count(*) FROM database WHERE organization = $1", organization)
         return int(str(count))
 
@@ -104,7 +104,7 @@ class DatabaseRecords(Records):
         return await read(self._metadata, DatabaseRecord, sql, *params, order=ORDER)
 
     async def list_names(self, organization: str, bound: str | None) -> list[DatabaseName]:
-        """Return the active databases by name: as many as fit a page, which are more than there should be."""
+        """Return the active databases by name, at most one page: there should be no more."""
         return await read(
             self._metadata, DatabaseName,
             "SELECT name, is_default AS default FROM database WHERE organization = $1 AND state = 'active'"
@@ -168,7 +168,7 @@ class DatabaseRecords(Records):
         )  # fmt: skip
 
     async def note_dump(self, actor: Actor, id: str) -> None:
-        """Record in the audit who was given a dump."""
+        """Record in the audit that a dump was given out."""
         sql = "SELECT name FROM database WHERE id = $1"
         await change(self._metadata, actor, "database.dump", "name", sql, id, quiet=True)
 
@@ -274,7 +274,7 @@ class DatabaseRecords(Records):
         )  # fmt: skip
 
     async def pause(self, id: str, seconds: float, engine_name: str | None = None) -> None:
-        """Ask all workers to let go of the database for this long; 0 ends the pause. With `engine_name`, only while the
+        """Ask all workers to release the database for this long; 0 ends the pause. With `engine_name`, only while the
         database has that name in the engine."""
         await self._metadata.fetch(
             "UPDATE database SET paused_until = CASE WHEN $2::float8 > 0"

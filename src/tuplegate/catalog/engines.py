@@ -1,4 +1,4 @@
-"""Records of engines: which share of new databases each takes, and which databases it has."""
+"""Records of engines: the weight of each for new databases, and its databases."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Records of what happened: the audit of the control plane, and usage by hour and database."""
+"""Records of events: the audit of the control plane, and usage by hour and database."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Journal(Records):
         )  # fmt: skip
 
     async def note(self, actor: Actor, action: str, database: str) -> None:
-        """Record something that changes nothing in the catalog, counted by the hour. `database` is an id, and the
+        """Record an event that changes nothing in the catalog, counted by the hour. `database` is an id, and the
         subject."""
         places = [f"${number}::text" for number in range(1, 7)]
         await self._metadata.fetch(

@@ -36,7 +36,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who makes a change, with which request, and from which address; None on the machine itself."""
+    """The author of a change: the key or session, the request, and its address; None on the machine itself."""
 
     organization: str
     key: str | None
@@ -46,10 +46,8 @@ class Actor:
 
 
 async def read(metadata: Metadata, kind: type[_T], sql: str, *params: str | None, order: str = "") -> list[_T]:
-    """Run a query, and return its rows as records.
-
-    `order` says how they are sorted, by columns of `r`: not every engine keeps the order that the query itself has.
-    """
+    """Run a query, and return its rows as records. `order` sorts them, by columns of `r`: not every engine keeps the
+    order that the query itself has."""
     sorting = f" ORDER BY {order}" if order else ""
     rows = await metadata.fetch(f"SELECT row_to_json(r) FROM ({sql}) r{sorting}", *params)
     return [msgspec.json.decode(str(row[0]), type=kind) for row in rows]
@@ -93,7 +91,7 @@ def build_change(
     `subject` is an expression over the returned rows; without rows nothing has changed, and nothing is recorded.
     `concerns` is another such expression: the id of the database. `also` holds further parts of the statement, which
     can refer to the rows as `done`. `quiet` leaves the revision as it is, for changes that make no worker's cache
-    outdated. What is done again and again is `tallied`: see `write_entry`.
+    outdated. Frequent actions are `tallied`: see `write_entry`.
     """
     first = len(params) + 1
     places = [f"${first + place}::text" for place in range(6)]

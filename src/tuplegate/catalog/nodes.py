@@ -20,7 +20,7 @@ class NodeRecords(Records):
         await self._metadata.run_atomically([(forget, (str(_FORGOTTEN_AFTER_S),)), (beat, (str(number), url))])
 
     async def find(self, number: int) -> str | None:
-        """Return the address of a machine, "" where it has told none; None where it is gone."""
+        """Return the address of a machine, "" if it has told none; None if it is gone."""
         rows = await self._metadata.fetch(
             "SELECT url FROM node WHERE number = $1 AND seen_at > clock_timestamp() - $2::float8 * interval '1 second'",
             str(number),

@@ -54,7 +54,7 @@ class OrganizationRecords(Records):
         return records[0] if records else None
 
     async def change(self, actor: Actor, id: str, name: str | None, tier: str | None, limits: str | None) -> bool:
-        """Change what is given. `limits` is a JSON object of those that change; null removes one."""
+        """Change the given fields. `limits` is a JSON object of those that change; null removes one."""
         return await change(
             self._metadata, actor, "organization.change", "id",
             "UPDATE organization SET name = coalesce($2, name), tier = coalesce($3, tier),"

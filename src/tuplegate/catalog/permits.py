@@ -1,9 +1,8 @@
-"""Permits of a window: how many requests of an organization were let through, over all workers and machines.
+"""Permits of a window: counts the requests of an organization that were let through, over all workers and machines.
 
-With every report a holder states the total that it has used in the window, and asks for more on top of that; permits
-that it did not use are thereby returned. Since it states a total, a repeated report changes nothing, and one that
-failed, applied or not, is corrected by the next. Reports of a holder are numbered: one that reaches the engine after a
-later one does nothing.
+In every report a holder states the total that it has used in the window, and asks for more on top of that; so it
+returns unused permits. Since it states a total, a repeated report changes nothing, and one that failed, applied or not,
+is corrected by the next. Reports of a holder are numbered: one that reaches the engine after a later one does nothing.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from tuplegate.access.quotas import WINDOW_S
 from tuplegate.catalog.metadata import Records
 
 _WAITED_FOR_S = 5.0
-"""A holder that has not reported for so long is not waited for: it may be dead."""
+"""A holder that has not reported for this long is not waited for: it may be dead."""
 
 _SETTLE = f"""
 WITH clock AS (SELECT extract(epoch FROM clock_timestamp())::numeric AS now),
@@ -73,7 +72,7 @@ class Grant:
 
 class Permits(Records):
     async def settle(self, organization: str, limit: int, report: Report) -> Grant:
-        """Record what was used, and grant up to `count` permits of the current window, by the engine's clock."""
+        """Record the used permits, and grant up to `count` permits of the current window, by the engine's clock."""
         values = (report.holder, str(report.number), str(report.started), str(report.spent), str(report.count))
         rows = await self._metadata.fetch(_SETTLE, organization, str(limit), *values)
         if not rows:

@@ -11,7 +11,7 @@ PORTION: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RecordTable:
-    """A table of records: the columns that tell them apart, and the one that says when they were made."""
+    """A table of records: the columns that identify a record, and the one with the time at which it was made."""
 
     table: str
     key: str
@@ -23,7 +23,8 @@ USAGE: Final = RecordTable("usage", "organization, hour, database", "hour")
 
 
 class OldRecords(Records):
-    """Each method returns how many records it has removed; with fewer than a portion there are no more."""
+    """Old records. Each method returns the number of records that it has removed; with fewer than a portion there are
+    no more."""
 
     async def remove_older(self, of: RecordTable, days: int) -> int:
         return await self._remove(of, f"{of.time} < now() - $1::int * interval '1 day'", str(days), PORTION)

@@ -8,19 +8,16 @@ from tuplegate.catalog.metadata import Metadata
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The installation. `id` marks what belongs to it in a shared engine; `secret` signs values that clients hand
-    back."""
+    """The installation. `id` marks its objects in a shared engine; `secret` signs values that clients hand back."""
 
     id: str
     secret: bytes
 
 
 async def migrate(metadata: Metadata) -> list[str]:
-    """Apply the missing migrations, and return their names.
-
-    Each is a transaction of its own where the engine has transactions for definitions. Elsewhere one that was cut off
-    is applied again, from its first statement: so every statement may be repeated.
-    """
+    """Apply the missing migrations, and return their names. Each is a transaction of its own if the engine has
+    transactions for definitions. Otherwise an interrupted one is applied again, from its first statement: so every
+    statement may be repeated."""
     await metadata.fetch(
         "CREATE TABLE IF NOT EXISTS migration (name text PRIMARY KEY, applied_at timestamptz DEFAULT now())"
     )

@@ -20,7 +20,7 @@ CONSISTENCY = click.Choice(["serializable", "snapshot"])
 
 
 def _get_fields(record: Any) -> dict[str, Any]:
-    """Return the fields of a record, with times as text, but for those that few answers have and this one has not."""
+    """Return the fields of a record, with times as text. Leave out rare fields that this one lacks."""
     made = {name: _write_value(value) for name, value in asdict(record).items()}
     return {name: value for name, value in made.items() if value is not None or name not in _ONLY_SOMETIMES}
 

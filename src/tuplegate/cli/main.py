@@ -11,14 +11,14 @@ from tuplegate import __version__
 from tuplegate.cli import control, remote
 from tuplegate.cli.bench import bench
 from tuplegate.cli.console import console
-from tuplegate.cli.doctor import doctor
-from tuplegate.cli.dumps import dump, restore
+from tuplegate.cli.doctor.command import doctor
+from tuplegate.cli.dumps.command import dump, restore
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.profile import profile
 from tuplegate.cli.queries import capabilities, query, tables
 from tuplegate.cli.serving import make_key_here, serve
 from tuplegate.cli.shell.command import shell
-from tuplegate.cli.transfer import NO_ROOM, export, import_
+from tuplegate.cli.transfer.command import NO_ROOM, export, import_
 from tuplegate.cli.tunnel.command import psql, tunnel
 
 

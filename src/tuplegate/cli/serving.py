@@ -64,7 +64,7 @@ def _serve(**flags: Any) -> None:
     """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
     _leave_out_rich()
     from tuplegate.serve import serve
-    from tuplegate.supervisor.failures import ServeError
+    from tuplegate.supervisor.serve_error import ServeError
 
     _warn_of_passwords(flags)
     settings = load_settings(flags)

@@ -1,4 +1,4 @@
-"""Converts answers of the service to what a call returns."""
+"""Converts answers of the service to the results of calls."""
 
 import warnings
 from collections.abc import Mapping

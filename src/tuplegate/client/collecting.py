@@ -19,7 +19,7 @@ _was_enabled = False
 
 @contextmanager
 def pause_collector() -> Iterator[None]:
-    """Pause the collector; it goes on when the last thread leaves, if it was on before the first one came."""
+    """Pause the collector; the last thread that leaves resumes it, if it was on before the first one entered."""
     global _pauses, _was_enabled  # noqa: PLW0603 - there is one collector
     with _lock:
         if _pauses == 0:

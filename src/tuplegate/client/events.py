@@ -8,9 +8,9 @@ from tuplegate.client.values import RowReader, read_json
 
 
 class StreamedResult:
-    """Collects what the events of a stream say. `exact` leaves the values as they are in the JSON.
+    """Collects the data of a stream's events. `exact` leaves the values as they are in the JSON.
 
-    `_report` is what the last event of a stream within a transaction says about it.
+    `_report` is the report on the transaction in the last event of a stream within one.
     """
 
     def __init__(self, exact: bool) -> None:

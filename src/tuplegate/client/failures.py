@@ -1,5 +1,5 @@
-"""Explains failures of a call that the service itself has not told: no connection, a lost answer, an answer of somebody
-else. Pure."""
+"""Explains failures of a call that the service itself has not reported: no connection, a lost answer, an answer of
+another program. Pure."""
 
 from urllib.parse import urlsplit
 

@@ -130,7 +130,7 @@ def _text(value: Any) -> str | None:
 
 
 _LibraryType = tuple[str, ...]
-"""The name of a type in a library, and what it is made with."""
+"""The name of a type in a library, and its arguments."""
 _TYPES: dict[str, tuple[_LibraryType, _LibraryType, str]] = {
     "bool": (("bool_",), ("Boolean",), "boolean"),
     "int2": (("int16",), ("Int16",), "Int16"),

@@ -1,4 +1,4 @@
-"""Remembers how far the service was in the answers a client has seen, so that it never reads older data."""
+"""Remembers the latest position of the answers that a client has seen, so that it never reads older data."""
 
 import threading
 from collections.abc import Mapping
@@ -44,17 +44,18 @@ class Positions:
         return made
 
     def count_settled(self, asked: Mapping[str, str]) -> int:
-        """Return how many unknown positions the answer to a request is later than, if it is sent now.
+        """Return the number of unknown positions that the answer to a request is certain to be later than, if it is
+        sent now.
 
-        One that sends back `unknown` asks for data later than all of them. One that is noted while it is under way may
-        stand for a later write.
+        A request that sends back `unknown` asks for data later than all of them. A position noted while it is under way
+        may stand for a later write.
         """
         with self._lock:
             return self._unknowns if asked.get("Tuplegate-Position") == _UNKNOWN else 0
 
     def note(self, position: str | None, settled: int = 0) -> None:
-        """Note the position of an answer, and what `count_settled` said of its request. The greater text is the later
-        position."""
+        """Note the position of an answer, and the result of `count_settled` for its request. The greater text is the
+        later position."""
         if position is None:
             return
         with self._lock:

@@ -95,7 +95,7 @@ class Progress:
         self.note_report(answer.get("transaction", answer))
 
     def note_report(self, report: Mapping[str, Any]) -> None:
-        """Note what an answer says about the transaction."""
+        """Note an answer's report on the transaction."""
         self.is_running = False
         self.note_taken()
         self.state = TransactionState(report.get("state", self.state))
@@ -134,7 +134,7 @@ class Progress:
 
 
 class Progressing:
-    """The part of an open transaction that sends nothing: what is known of it."""
+    """The part of an open transaction that sends nothing: its known state."""
 
     def __init__(self) -> None:
         self._progress = Progress()
@@ -165,7 +165,7 @@ class Progressing:
 
 
 def find_report(error: errors.TuplegateError) -> Mapping[str, Any]:
-    """Return what the answer says about its transaction: `state` and more; empty if it says nothing."""
+    """Return the answer's report on its transaction: `state` and more; empty if it has none."""
     answer = error.answer or {}
     report = answer.get("transaction", answer)
     return report if isinstance(report, Mapping) and "state" in report else {}

@@ -36,7 +36,8 @@ class Call:
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """How a transaction is opened. `timeout_s` is for all of it, `call_timeout_s` for one call that gives none."""
+    """The options of an open transaction. `timeout_s` is for all of it, `call_timeout_s` for one call that gives
+    none."""
 
     url: str
     headers: Mapping[str, str]

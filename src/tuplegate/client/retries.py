@@ -15,7 +15,7 @@ _STILL_RUNNING = frozenset({"idempotency_in_progress", "transaction_in_use"})
 
 
 class Repeat(Enum):
-    """How a request may be repeated after a lost answer."""
+    """The way in which a request may be repeated after a lost answer."""
 
     NEVER = "never"
     """It may have been applied, and applying it twice would be wrong."""

@@ -10,7 +10,7 @@ INDEX = "index.html"
 HASHED = "assets/"
 """Where the build puts files whose names have the hash of their contents."""
 REASON = "missing.txt"
-"""The build writes there why it could not make the others."""
+"""The build writes the reason into this file if it could not make the others."""
 
 _CODINGS = {".br": "br", ".gz": "gzip"}
 """Compressed beforehand by the build, the better one first."""
@@ -55,7 +55,7 @@ def _read_codings(text: str) -> Iterable[tuple[str, float]]:
 
 
 def read_built(folder: Path) -> dict[str, BuiltFile]:
-    """Return all files by their names below the folder; none where the console was not built."""
+    """Return all files by their names below the folder; none if the console was not built."""
     if not (folder / INDEX).is_file():
         return {}
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
@@ -71,7 +71,7 @@ def read_built(folder: Path) -> dict[str, BuiltFile]:
 
 
 def read_reason(folder: Path) -> str:
-    """Return why the build has made no console, in its own words; an empty text if it was not tried."""
+    """Return the reason why the build has made no console; an empty text if it was not tried."""
     try:
         return (folder / REASON).read_text("utf-8", "replace")[:_REASON_MAX].strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Routes of the console's files. They need no token: what they serve is the same for everybody.
+"""Routes of the console's files. They need no token: everybody gets the same files.
 
 They are no part of the interface for programs, so neither the banner nor OpenAPI lists them.
 """
@@ -43,8 +43,8 @@ newer, which it fetches where the machine has none. Then load this page again.</
 
 
 class ConsoleRoutes:
-    """`addresses` are those of the planes, as others reach them. `folder` has the built files; an empty text for those
-    of the package."""
+    """The routes of the console. `addresses` are those of the planes, as others reach them. `folder` has the built
+    files; an empty text for those of the package."""
 
     def __init__(self, folder: str, addresses: Mapping[str, Origin]) -> None:
         self._folder = Path(folder).expanduser() if folder else BUILT
@@ -112,7 +112,7 @@ class ConsoleRoutes:
         return _POLICY.format(" ".join(["'self'", *filter(None, [self._find("data", exchange)])])).encode()
 
     def _find(self, plane: str, exchange: Exchange) -> str | None:
-        """Return the address of a plane from where the browser is."""
+        """Return the address of a plane, as seen from the browser."""
         origin = self._addresses.get(plane)
         seen = None if origin is None else find_seen(origin, exchange.headers.get(b"host"))
         return None if seen is None else str(seen)

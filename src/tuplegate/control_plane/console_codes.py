@@ -1,8 +1,8 @@
 """Routes of one-time codes: `tuplegate console` makes one with a key, and the page exchanges it for a session.
 
-So no key is ever in a browser's address, history or storage. A code is as long and as random as a key, is kept as a
-hash, and works once, for a minute. It cannot be guessed, so wrong codes are not counted: whoever sends many only waits
-for its turns, and a good code is never refused because of them.
+So no key is ever in a browser's address, history or storage. A code is as long and as random as a key, is stored as a
+hash, and works once, for a minute. It cannot be guessed, so wrong codes are not counted: a client that sends many only
+waits for its turns, and a good code is never refused because of them.
 """
 
 import hmac
@@ -11,16 +11,16 @@ from typing import Final
 
 from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, hash_token, make_token, read_token
 from tuplegate.admission.actor import actor_of
+from tuplegate.admission.fair_use.newcomers import Newcomers
 from tuplegate.admission.identity import Identity, read_bearer
-from tuplegate.admission.newcomers import Newcomers
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.console_codes import CODE_LIFETIME_S, CodeRecord
 from tuplegate.catalog.metadata import Actor
+from tuplegate.catalog.tokens.console_codes import CODE_LIFETIME_S, CodeRecord
 from tuplegate.control_plane.common import answer, read_body, translate_refusal
 from tuplegate.control_plane.sessions import SessionRoutes
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import STRANGER
 from tuplegate.http.origins import Origin, find_seen
+from tuplegate.http.sharing.memory import STRANGER
 from tuplegate.protocol.control import CodeRequest, ConsoleSessionRequest
 from tuplegate.protocol.errors import ServiceError
 
@@ -53,7 +53,7 @@ class ConsoleCodeRoutes:
         answer(exchange, {"code": token.text, "expires_at": expires_at, "url": url}, 201)
 
     async def exchange(self, exchange: Exchange) -> None:
-        """Open a session with a code. Nothing else is taken for one, whatever token comes along."""
+        """Open a session with a code. Only a code is accepted, even if the request has a token."""
         if not exchange.body:
             raise ServiceError("unauthenticated", "the request has no code", hint='Send {"code": "svc_c_…"}.')
         code = read_body(exchange, ConsoleSessionRequest).code.encode()

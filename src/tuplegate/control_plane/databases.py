@@ -143,7 +143,7 @@ class DatabaseRoutes:
         common.answer(exchange, common.get_fields(record), status)
 
     async def _add_engines_part(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
-        """Add what only the engine knows. No database is waked for that."""
+        """Add the fields that only the engine knows. No database is waked for that."""
         names = await self._catalog.databases.find_engine_names([record.id for record in records])
         sizes = await self._sizes.sizes(list(names.values()))
         awake = await self._sizes.find_awake(list(names.values()))

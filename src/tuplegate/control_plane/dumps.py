@@ -23,7 +23,7 @@ DUMP_TYPE = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class DumpBounds:
-    """How long a dump may take, and how far its reader may fall behind the pace of `bytes_s_min`."""
+    """The bounds of a dump: its time, and how far its reader may fall behind the pace of `bytes_s_min`."""
 
     timeout_s: float
     behind_s_max: float

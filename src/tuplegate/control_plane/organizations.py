@@ -12,7 +12,7 @@ from tuplegate.access.quotas import WINDOW_S, Tier, find_tier
 from tuplegate.access.states import GONE
 from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_id, make_token
 from tuplegate.admission.actor import actor_of
-from tuplegate.admission.allowances import Allowances
+from tuplegate.admission.fair_use.allowances import Allowances
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.paging import write_cursor

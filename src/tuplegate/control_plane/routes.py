@@ -2,7 +2,7 @@
 
 from tuplegate.access.quotas import Tier
 from tuplegate.access.scopes import Scope
-from tuplegate.admission.allowances import Allowances
+from tuplegate.admission.fair_use.allowances import Allowances
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.admission.metrics import Metrics

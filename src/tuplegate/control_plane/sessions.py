@@ -31,7 +31,7 @@ class SessionBounds:
 
 @dataclass(frozen=True, slots=True)
 class SessionTerms:
-    """The terms of a session that is to be opened: at most what its key has."""
+    """The terms of a session to be opened: at most those of its key."""
 
     scopes: list[str]
     database: str | None
@@ -137,7 +137,7 @@ class SessionRoutes:
         common.answer_page(exchange, page, [replace(one, current=one.id == principal.session) for one in found])
 
     async def end(self, exchange: Exchange, identity: Identity) -> None:
-        """End the session of somebody else, who may do no more than the token that asks."""
+        """End the session of somebody else, which may have no more rights than the token that asks."""
         read_query(exchange)
         id, principal = exchange.path_values["id"], identity.principal
         found = await self._catalog.sessions.find_open(principal.organization, principal.database, id)

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 import msgspec
 
 from tuplegate.admission.identity import Identity, IdentityCache
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.workloads import SETUP, TIDY, WORKLOADS, RunKind, Workload
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
@@ -117,7 +117,7 @@ class BenchRoutes:
                 measured.nanoseconds.append(perf_counter_ns() - started)
 
     async def _operate(self, target: port.Target, kind: RunKind, statements: list[port.Statement]) -> int:
-        """Run one operation; return how many attempts it took."""
+        """Run one operation; return the number of attempts."""
         match kind:
             case RunKind.QUERY:
                 return (await self._queries.query(target, statements[0], _BOUNDS)).attempts

@@ -1,4 +1,4 @@
-"""How recent the data that a request reads must be, and how an answer tells how far the engine was.
+"""Reads from the request how recent its data must be, and tells the engine's position in the answer.
 
 `Tuplegate-Consistency: snapshot`, or a key made for it, lets a replica answer. A client that sends back the
 `Tuplegate-Position` of an answer never reads an older state than that answer showed.
@@ -7,7 +7,7 @@
 from typing import Final
 
 from tuplegate.admission.identity import Identity
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.errors import ServiceError
@@ -55,6 +55,6 @@ def tell_server(exchange: Exchange, *, on_replica: bool) -> None:
 
 
 async def tell_newest(exchange: Exchange, engine: port.Answers) -> None:
-    """Tell the position of the engine now, which includes everything that was done and seen."""
+    """Tell the present position of the engine, which includes everything that was done and seen."""
     if engine.tells_positions:
         tell_position(exchange, await engine.position())

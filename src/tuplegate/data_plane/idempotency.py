@@ -28,7 +28,8 @@ _ANSWERS_BYTES_MAX: Final = {port.Access.WRITE: 64 * 2**20, port.Access.READ: 8 
 """The space for recorded answers of one database: beyond the first bounds they are kept without rows, beyond these not
 at all. All that readers can fill leaves writers half of the space for rows."""
 _PAUSES_S: Final = [0.01, 0.05, 0.2, 0.5, 1.0, 1.0]  # mypyc loses a tuple of numbers
-"""Between looks at what is undecided. Another worker commits what is prepared within two seconds."""
+"""The pauses between looks at an undecided request. Another worker commits a prepared transaction within two
+seconds."""
 _REPLAYED: Final = (("idempotency-replayed", "true"),)
 
 
@@ -101,8 +102,8 @@ async def run_once(
 
 
 def _name_route(exchange: Exchange, target: port.Target) -> str:
-    """Return the route that a key belongs to, however its path is spelled. Whoever may only read has routes of its own:
-    it cannot use up a key that a writer is going to send."""
+    """Return the route that a key belongs to, however its path is spelled. A token that may only read has routes of its
+    own: it cannot use up a key that a writer is going to send."""
     path = unquote(exchange.path)
     return path if target.access is port.Access.WRITE else f"{path} (read)"
 
@@ -126,7 +127,7 @@ async def run_alone(
 
 
 async def _find_decided(records: port.Records, database: str, route: str, key: str) -> port.KeptAnswers:
-    """Return what is recorded under a key, once it is decided; as it stands where that takes too long.
+    """Return the record under a key, once it is decided; its present state if that takes too long.
 
     The transaction of a request that has failed, or whose client has left, is undecided for as long as the engine takes
     to end it.
@@ -142,8 +143,8 @@ async def _find_decided(records: port.Records, database: str, route: str, key: s
 async def _replay(
     engine: port.Answers, exchange: Exchange, kept: port.KeptAnswers, request: str, *, free: bool = True
 ) -> bool:
-    """Send the recorded answer, if there is one; return whether there was. Raises idempotency_in_progress where there
-    may be one soon: the key is not `free`, or an earlier transaction is undecided."""
+    """Send the recorded answer, if there is one; return whether there was. Raises idempotency_in_progress if there may
+    be one soon: the key is not `free`, or an earlier transaction is undecided."""
     if kept.found is None:
         if not free or kept.undecided:
             raise ServiceError("idempotency_in_progress", "a request with this Idempotency-Key is still running")

@@ -11,14 +11,14 @@ from tuplegate.http.exchange import Exchange
 LARGE_ANSWER: Final = 2**20
 """Bytes from which an answer is large."""
 _COPIES: Final = 2
-"""Of a body that was put together, the parts are in memory as well."""
+"""While a body is put together from parts, the parts are in memory as well."""
 
 
 async def respond_whole(
     exchange: Exchange, engine: port.Answers, database: str, body: bytes, status: int = 200
 ) -> None:
-    """Answer with a body that was put together; wait until it was taken if it is large. Only an answer of 200 or 201
-    can be."""
+    """Answer with a body that was put together; if it is large, wait until the client has taken it. Only an answer of
+    200 or 201 can be large."""
     if len(body) <= LARGE_ANSWER:
         exchange.respond(status, body)
         return

@@ -1,5 +1,5 @@
-"""Reads the statements and parameters of a long request in pieces, so that the event loop is not blocked, and no more
-of them than are allowed."""
+"""Reads the statements and parameters of a long request in pieces, so that the event loop is not blocked, and only as
+many of them as are allowed."""
 
 import asyncio
 import re
@@ -55,7 +55,7 @@ _decode_named = msgspec.json.Decoder(_Params).decode
 
 class _ItemList(Generic[_Item]):
     """The field of a request that lists its statements, or their parameters; `kind` is the request, and `refuse` makes
-    the error where there are too many."""
+    the error if there are too many."""
 
     def __init__(
         self,
@@ -71,8 +71,7 @@ class _ItemList(Generic[_Item]):
         self._index = re.compile(rf"`\$\.{name}\[(\d+)\]")
 
     async def read(self, text: bytes, most: int, timer: "_Timer") -> list[_Item]:
-        """Read the statements, but not their parameters. Raises malformed_request, also for more than the most
-        allowed."""
+        """Read the statements, but not their parameters. Raises malformed_request, also if there are too many."""
         if text[:1] != b"[":
             return self._read(text, 0)
         items: list[_Item] = []
@@ -103,7 +102,7 @@ class _ItemList(Generic[_Item]):
 
 
 class _Timer:
-    """Gives the loop back between two pieces of work, until the request's time is over."""
+    """Returns to the loop between two pieces of work, until the request's time is over."""
 
     def __init__(self, timeout_ms: int | None, limit_ms: int) -> None:
         self._limit_ms = min(timeout_ms or limit_ms, limit_ms)
@@ -119,7 +118,7 @@ class _Timer:
 
 
 async def read_long_query(body: bytes, limit_ms: int) -> messages.QueryRequest:
-    """Raises malformed_request, and timeout where it takes longer than its statement may."""
+    """Read a query. Raises malformed_request, and timeout if it takes longer than its statement may."""
     long = read_json(_decode_query, body, messages.QueryRequest)
     params = await _read_params(long.params, _Timer(long.timeout_ms, limit_ms))
     return messages.QueryRequest(long.sql, params, **_options(long, messages.QueryOptions))
@@ -167,7 +166,7 @@ async def _read_statement(
 
 
 async def read_long_transaction(body: bytes, statements_max: int, limit_ms: int) -> messages.TransactionRequest:
-    """Raises malformed_request, and timeout where it takes longer than the transaction may."""
+    """Read a transaction. Raises malformed_request, and timeout if it takes longer than the transaction may."""
     long = read_json(_decode_transaction, body, messages.TransactionRequest)
     timer = _Timer(long.timeout_ms, limit_ms)
     items = await _STATEMENTS.read(bytes(long.statements), statements_max, timer)
@@ -196,7 +195,7 @@ async def _read_params_of_each(raws: list[msgspec.Raw | None], timer: _Timer) ->
 
 
 async def read_long_sql(body: bytes, statements_max: int, limit_ms: int) -> SqlRequest:
-    """Read the body of `POST /sql`. Raises malformed_request, and timeout where it takes longer than its work may."""
+    """Read the body of `POST /sql`. Raises malformed_request, and timeout if it takes longer than its work may."""
     long = read_json(_decode_sql, body, SqlRequest)
     timer = _Timer(None, limit_ms)
     params = await _read_params(long.params, timer)

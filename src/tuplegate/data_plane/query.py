@@ -7,7 +7,7 @@ import msgspec
 
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_alone, run_once
 from tuplegate.data_plane.large_answers import LARGE_ANSWER
 from tuplegate.data_plane.long_requests import read_long_query
@@ -129,7 +129,7 @@ class QueryRoutes:
                 await exchange.respond_large(parts)
 
     async def _read_snapshot(self, exchange: Exchange, job: QueryJob) -> port.Result:
-        """Read from a snapshot that is no older than what the client has seen."""
+        """Read from a snapshot that is no older than the client's position."""
         result = await self._queries.snapshots.query(job.target, job.statement, job.bounds, read_position(exchange))
         tell_server(exchange, on_replica=result.on_replica)
         return result
@@ -150,7 +150,7 @@ class QueryRoutes:
 
 
 def check_export(statement: port.Statement) -> WorkKind:
-    """Let a statement only read, since it is to be exported. Raises malformed_request where it cannot be a query."""
+    """Make a statement read-only, since it is to be exported. Raises malformed_request if it cannot be a query."""
     if not is_exported(statement.keyword):
         raise ServiceError("malformed_request", "an export is a query: a SELECT, TABLE, VALUES or WITH that only reads")
     statement.only_reads = True
@@ -205,7 +205,7 @@ def split_result(exchange: Exchange, result: port.Result, more: bytes = b"") -> 
 
 
 def write_failure(exchange: Exchange, failure: port.EngineFailure, error: ServiceError, more: bytes = b"") -> bytes:
-    """Return the body for what the engine said of a statement; `more` are further fields, each behind a comma."""
+    """Return the body for the engine's error on a statement; `more` are further fields, each behind a comma."""
     exchange.failed = True
     exchange.error_code = error.body.code
     assert isinstance(failure, port.StatementFailed)

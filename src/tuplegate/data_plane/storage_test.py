@@ -1,7 +1,7 @@
 """`GET /storage/test`: writes random bytes, commits, reads them back on another connection, compares and deletes them.
 
-A difference between the bytes written and read is the worst that a database can do. It has an error code of its own,
-and is logged with both hashes.
+A difference between the bytes written and read is the worst fault of a database. It has an error code of its own, and
+is logged with both hashes.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from tuplegate.admission.identity import Identity, IdentityCache
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query, whole_number
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 BYTES_MAX = 16 * 2**20
 _BYTES = 2**20
 _ROW_BYTES = 4 * 2**20
-"""Twice as many are sent, as digits; not every engine takes more in one message."""
+"""Twice as many bytes are sent, as digits; not every engine takes more in one message."""
 _TIMEOUT_MS = 60_000
 
 

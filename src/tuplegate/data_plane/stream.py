@@ -10,7 +10,7 @@ import msgspec
 
 from tuplegate.admission.long_answers import LongAnswers
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.timings import note_engine_time
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class QueryJob:
-    """A query, read and checked, for every way to run it but the hot path."""
+    """A query, read and checked, for every way to run it except the hot path."""
 
     target: port.Target
     statement: port.Statement
@@ -32,7 +32,8 @@ class QueryJob:
 
 
 class StreamWriter:
-    """Answers with streams. `begun` counts them, `open` those that run now, and `rows` the rows of those that ended."""
+    """Answers with streams. `begun` counts them, `open` are those that run now, and `rows` counts the rows of those
+    that ended."""
 
     def __init__(self, queries: port.Queries, heartbeat_s: float, long_answers: LongAnswers) -> None:
         self._queries = queries
@@ -85,12 +86,13 @@ class StreamWriter:
                     position = await self._queries.position()  # one that includes what the statement has written
             exchange.write_last(framing.event("done", _write_done(exchange, rows.sum_up(), position, tell())))
         except port.TransactionOver:
-            raise  # its end is told by who knows it
+            raise  # the caller reports the end
         except port.EngineFailure as failure:
             exchange.failed = True
             if not exchange.answered:
                 await self._tell_failed(exchange, failure, snapshot=snapshot and rows is None)
-            # No local name may hold what is raised: the two would keep the statement until the collector comes.
+            # No local name may hold the raised error: the two would keep the statement alive until a garbage
+            # collection.
             if not exchange.answered and to_service_error(failure, statement).status != 200:
                 raise to_service_error(failure, statement) from failure
             if not exchange.answered:

@@ -2,7 +2,7 @@
 
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query

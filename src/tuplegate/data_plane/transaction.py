@@ -10,7 +10,7 @@ import msgspec
 from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
 from tuplegate.data_plane.large_answers import respond_whole
 from tuplegate.data_plane.long_requests import read_long_transaction, wrong_number_of_statements
@@ -124,7 +124,7 @@ class TransactionRoutes:
             self._respond_failure(exchange, job, failure)
 
     async def _read_snapshot(self, exchange: Exchange, job: _Job) -> port.TransactionResult:
-        """Read from a snapshot that is no older than what the client has seen."""
+        """Read from a snapshot that is no older than the client's position."""
         done = await self._transactions.snapshots.transaction(
             job.target, job.statements, job.bounds, read_position(exchange)
         )
@@ -231,7 +231,7 @@ class TransactionRoutes:
         exchange.respond(200, body)
 
     def find_lost_id(self, failure: port.OutcomeUnknown, target: port.Target) -> str | None:
-        """Return the id by which the outcome can be asked for later; None where there is none."""
+        """Return the id by which the outcome can be asked for later; None if there is none."""
         ticket = failure.ticket
         if failure.id is not None or ticket is None:
             return failure.id
@@ -254,7 +254,7 @@ class TransactionRoutes:
         of_chosen: Callable[[str, str], Awaitable[port.Outcome | None]],
     ) -> None:
         """Respond with the outcome. `of_chosen` finds, or settles, that of an id that a client chose; the service's own
-        ids tell theirs."""
+        ids contain theirs."""
         target = await self._identities.find_target(identity, exchange)
         text = exchange.path_values["id"]
         id = self._ids.read(text, target.id)
@@ -283,7 +283,7 @@ class TransactionRoutes:
 
 
 def bound_transaction(identity: Identity, statements: Sequence[port.Statement]) -> port.Bounds:
-    """Return the bounds of a transaction that asks for nothing. One that changes definitions has the time of those."""
+    """Return the bounds of a transaction that asks for none. One that changes definitions has the time of those."""
     changes = any(find_kind(statement.keyword) is WorkKind.DEFINITION for statement in statements)
     return identity.allowance.bounds[WorkKind.DEFINITION if changes else WorkKind.TRANSACTION]
 

@@ -25,7 +25,7 @@ STREAM = "select id, name from {schema}.bench_users"
 
 
 class RunKind(Enum):
-    """How the statements of a workload are run."""
+    """The way in which the statements of a workload are run."""
 
     QUERY = auto()
     TRANSACTION = auto()

@@ -1,7 +1,7 @@
-"""Reads what a connection is made to, and how.
+"""Reads the address of a connection, and its options.
 
 `tuplegate://KEY@host:port/database` holds everything; `http://host:port` needs the key and the database beside it. The
-key may also stand where a password would, `tuplegate://:KEY@host`, which many programs know to hide.
+key may also stand in place of a password, `tuplegate://:KEY@host`, which many programs know to hide.
 """
 
 import os
@@ -33,7 +33,8 @@ class Address:
 
 
 def choose_address(url: str | None, **given: str | float | None) -> Address:
-    """Return what is given, or else what is in the address or in the environment. Raises InterfaceError."""
+    """Return the address with the given options; the rest comes from the address or the environment. Raises
+    InterfaceError."""
     try:
         address = read_address(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
         chosen: Any = {name: value for name, value in given.items() if value not in (None, "")}

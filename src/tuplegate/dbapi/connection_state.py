@@ -5,7 +5,7 @@ from tuplegate.dbapi.addresses import Address
 
 
 class ConnectionState:
-    """`_is_doomed`: the transaction can only be rolled back."""
+    """The options and the state of a connection. `_is_doomed`: the transaction can only be rolled back."""
 
     Warning = errors.Warning
     Error = errors.Error

@@ -106,7 +106,7 @@ def explain_failed(what: str) -> InternalError:
 
 
 def leaves_open(error: TuplegateError) -> bool:
-    """Return whether the transaction can go on, at least from a savepoint: the statement was refused, and no more."""
+    """Return whether the transaction can continue, at least from a savepoint: only the statement was refused."""
     if isinstance(error, TransactionRollback):
         return False
     return isinstance(error, SqlError) or (isinstance(error, BadRequest) and error.status == 400)

@@ -32,9 +32,9 @@ def describe(columns: Sequence[str], types: Sequence[str]) -> list[DescribedColu
 
 
 def read_result(body: Mapping[str, Any]) -> Result:
-    """Read a result whose rows are arrays. Raises OperationalError where its rows were cut."""
+    """Read a result whose rows are arrays. Raises OperationalError if its rows were cut."""
     if body.get("truncated"):
-        # What is missing could never be told from what is not there.
+        # The caller could not distinguish missing rows from rows that do not exist.
         raise OperationalError(
             "the statement was run, but its result is larger than the service answers at once; read it with"
             " cursor(stream=True)"

@@ -1,7 +1,7 @@
-"""Chooses the adapter for an engine and builds it from the settings: no module outside the adapters names one.
+"""Chooses the adapter for an engine and builds it from the settings: only this module and the adapters name one.
 
-The supervisor prepares an engine through its `find_owner`, and shares it with `share_engine` before it forks. A worker
-reaches the engines that it was given with `reach_engines`, and opens them. Which adapter it is, the server says itself.
+The supervisor gets an engine's owner from `find_owner`, prepares the engine through it, and calls `share_engine` before
+it forks. A worker reaches its engines with `reach_engines`, and opens them. The server's answer decides the adapter.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
+from tuplegate.background import keep
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
@@ -23,26 +24,25 @@ from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.messages import KILLED
 from tuplegate.engine.cells.settings import CellSettings
 from tuplegate.engine.cells.shared import SharedCells
-from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import SOON_S, Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.settings import EngineSettings as CockroachSettings
 from tuplegate.engine.cockroach.engine import open_cockroach
-from tuplegate.engine.cockroach.own import installing as cockroach
-from tuplegate.engine.cockroach.own.settings import EngineSettings as CockroachSettings
+from tuplegate.engine.cockroach.preparation import installing as cockroach
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
-from tuplegate.engine.libpq.crowd import Crowd
-from tuplegate.engine.libpq.logins import copy_login, has_password, read_url, strip_login
-from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.connections.logins import copy_login, has_password, read_url, strip_login
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.crowd import Crowd
 from tuplegate.engine.postgres.engine import PostgresEngine, open_cell, open_postgres
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
-from tuplegate.engine.postgres.own.foundation import check_prepared
-from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
-from tuplegate.engine.postgres.own.probes import probe
-from tuplegate.engine.postgres.own.settings import EngineSettings
+from tuplegate.engine.postgres.preparation.foundation import check_prepared
+from tuplegate.engine.postgres.preparation.installing import PostgresLogin, PostgresOwner
+from tuplegate.engine.postgres.preparation.weaknesses import SHARED
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.safety.tally import Tally
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
+from tuplegate.engine.postgres.service.probes import probe
+from tuplegate.engine.postgres.service.settings import EngineSettings
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
-from tuplegate.engine.postgres.tenancy.following import Limits
-from tuplegate.engine.postgres.tenancy.weaknesses import SHARED
-from tuplegate.keeping import keep
+from tuplegate.engine.postgres.transfer.following import Limits
 from tuplegate.settings import Settings
 
 _COUNT_EVERY_S = 5.0
@@ -51,13 +51,14 @@ _RESERVED_PER_WORKER = 4
 _RESERVED_TO_FOLLOW = 4
 """Connections to the engine for the service's own statements and its background work."""
 WEAKNESSES_BESIDE = SHARED
-"""Of each engine beside the first, which is a PostgreSQL that a superuser has prepared."""
+"""The weaknesses of each engine beside the first, which is a PostgreSQL that a superuser has prepared."""
 _SHARE_MIN = 2
-"""Connections for tenants that a worker has in any case."""
+"""The connections for tenants that a worker has at least."""
 
 
 def share_connections(connections: int, workers: int, *, follows: bool) -> int:
-    """Return how many connections each worker may open for tenants. `follows`: it watches who the primary is."""
+    """Return the number of connections that each worker may open for tenants. `follows`: the worker watches which
+    server is the primary."""
     own = _RESERVED_PER_WORKER + (_RESERVED_TO_FOLLOW if follows else 0)
     return max(_SHARE_MIN, (connections - _RESERVED_CONNECTIONS) // workers - own)
 
@@ -66,12 +67,12 @@ def share_connections(connections: int, workers: int, *, follows: bool) -> int:
 
 
 def read_address(url: str) -> str:
-    """Return the address of an engine in the words of its driver, of a URL. Raises BadUrl."""
+    """Return the address of an engine, for its driver, from a URL. Raises BadUrl."""
     return read_url(url)
 
 
 def read_replica_address(url: str) -> str:
-    """Return the address of a standby, without a login: workers log in there as at the engine. Raises BadUrl."""
+    """Return the address of a standby, without a login: workers use the engine's login there. Raises BadUrl."""
     return strip_login(read_url(url))
 
 
@@ -84,19 +85,18 @@ def url_has_password(url: str) -> bool:
 
 
 async def find_owner(address: str, settings: Settings) -> port.EngineOwner:
-    """Return the engine at the address, as who logs in with it sees the engine: the server says of which kind it is."""
+    """Return the owner of the engine at the address: the server's answer decides its kind."""
     return await cockroach.find_cluster(address) or owner_of(address, settings)
 
 
-def owner_of(address: str, settings: Settings, *, is_bundled: bool = False) -> port.EngineOwner:
-    """Return an engine that is a PostgreSQL, as who logs in with it sees the engine."""
-    # The bundled server is told the bound of temporary files when it starts.
-    return PostgresOwner(address, is_bundled=is_bundled, temp_mb=None if is_bundled else settings.engine_temp_mb)
+def owner_of(address: str, settings: Settings) -> port.EngineOwner:
+    """Return the owner of an engine that is a PostgreSQL."""
+    return PostgresOwner(address, temp_mb=settings.engine_temp_mb)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedEngine:
-    """An engine as all workers share it; the supervisor makes it before it forks them."""
+    """The parts of an engine that all workers share; the supervisor makes them before it forks."""
 
     name: str
     login: PostgresLogin | cockroach.CockroachLogin
@@ -109,7 +109,7 @@ class SharedEngine:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Return the files that a worker keeps open for it."""
+        """Return the descriptors that a worker keeps open for the engine."""
         return () if self.tally.lock is None else (self.tally.lock,)
 
 
@@ -123,7 +123,7 @@ def share_engine(
     replicas: tuple[str, ...] = (),
     weaknesses: tuple[port.Weakness, ...] = (),
 ) -> SharedEngine:
-    """Make what the workers share. `replicas` are addresses of standbys."""
+    """Make the parts that the workers share. `replicas` are addresses of standbys."""
     assert isinstance(login, PostgresLogin | cockroach.CockroachLogin), "there are two adapters"
     tally = Tally(settings.workers, shared=not is_bundled)
     return SharedEngine(name, login, is_bundled, dump_tools, tally, Timelines(), replicas, weaknesses)
@@ -132,7 +132,7 @@ def share_engine(
 def read_cell_settings(
     settings: Settings, extensions: Path | None = None, groups: ControlGroups | None = None
 ) -> CellSettings:
-    """Return how the servers of cells are started."""
+    """Return the settings of cells, from the service's settings."""
     return CellSettings(
         max_connections=settings.engine_connections_max,
         shared_buffers_mb=settings.engine_shared_buffers_mb,
@@ -149,17 +149,17 @@ def read_cell_settings(
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """A worker's place among its fellows: its number, from 0; see `reach_engines`."""
+    """The parameters that distinguish a worker: its number, from 0; see `reach_engines`."""
 
     worker: int
-    nobody_before: bool
     stocks: Stocks
 
 
 class ReachedCells:
     """The cells of the bundled engine as a worker reaches them: each is an engine of its own, which costs no task.
 
-    `catalog` is the engine that was opened for the catalog.
+    `installation` is its id and its secret, `catalog` the engine that was opened for the catalog, and `end` that of the
+    worker's line to the supervisor.
     """
 
     def __init__(
@@ -169,10 +169,10 @@ class ReachedCells:
         worker: int,
         installation: tuple[str, bytes],
         catalog: port.OpenEngine,
-        line: CellLine,
+        end: socket.socket,
     ) -> None:
         assert isinstance(catalog, PostgresEngine), "the bundled engine is one"
-        self.line = line
+        line = self.line = CellLine(end, settings.cell_wake_timeout_s, settings.connection_idle_s)
         self._settings = settings
         self._shared = shared
         self._worker = worker
@@ -220,15 +220,15 @@ class ReachedCells:
         return deciding | {run.target.database for run in self._catalog.watch.running.runs}
 
     def find_failures(self) -> dict[str, str]:
-        """Return why cells do not start, by their names; without those that were removed, or killed for what they did:
-        a tenant must not make the service look ill."""
+        """Return the reasons why cells do not start, by their names. Removed cells are left out, and those that were
+        killed for what they did: a tenant must not make the service look ill."""
         failures, directory = self.line.failures, self._shared.directory
         for name in [name for name in failures if not directory.locate(name).exists()]:
             del failures[name]
         return {name: reason for name, reason in failures.items() if not reason.startswith(KILLED)}
 
     def measure(self) -> port.Measured:
-        """Return how long wakes took, and how many cells are in which state. One worker counts them for all."""
+        """Return the times that wakes took, and the number of cells in each state. One worker counts them for all."""
         gauges: dict[str, float] = {}
         if self._worker == 0:
             now = asyncio.get_running_loop().time()
@@ -265,7 +265,6 @@ class ReachedCells:
             primary=make_primary(conninfo),
             tally=self._shared.tallies.find(name),
             worker=self._worker,
-            nobody_before=False,
             dump_tools=self._cells.tools_of(name),
             dumps_max=settings.dumps_max,
             hold_place=self._catalog.hold,
@@ -276,38 +275,16 @@ class ReachedCells:
         )
 
 
-def reach_cells(
-    settings: Settings,
-    shared: SharedCells,
-    worker: int,
-    installation: tuple[str, bytes],
-    catalog: port.OpenEngine,
-    end: socket.socket,
-) -> ReachedCells:
-    """Return the cells of a worker. `installation` is its id and its secret, `end` that of the worker's line."""
-    return ReachedCells(settings, shared, worker, installation, catalog, _open_line(settings, end))
-
-
-def _open_line(settings: Settings, end: socket.socket) -> CellLine:
-    return CellLine(end, settings.cell_wake_timeout_s, settings.connection_idle_s)
-
-
 def read_limits(settings: Settings) -> Limits:
     """Return the bounds of moves between engines."""
     return Limits(float(settings.dump_timeout_s), float(settings.move_stall_s), settings.move_log_mb_max * 2**20)
 
 
-def reach_engines(
-    settings: Settings, engines: Sequence[SharedEngine], worker: int, *, nobody_before: bool
-) -> dict[str, port.ReachedEngine]:
-    """Return the engines of a worker by their names; none is connected to yet.
-
-    `worker` is its number, from 0. `nobody_before` says that nobody served on the first engine before this worker and
-    its fellows were started.
-    """
-    share = _Share(worker, nobody_before, Stocks(settings.http_memory_mb * 2**20))
+def reach_engines(settings: Settings, engines: Sequence[SharedEngine], worker: int) -> dict[str, port.ReachedEngine]:
+    """Return the engines of a worker by their names; none is connected to yet. `worker` is its number, from 0."""
+    share = _Share(worker, Stocks(settings.http_memory_mb * 2**20))
     if len(engines) > 1:
-        # A database may come from another engine, where positions mean something else: see engine/several/engines.py.
+        # A database may come from another engine, where positions mean something else: see engine/routing/engines.py.
         engines = [replace(engine, replicas=()) for engine in engines]
     return {engine.name: _reach(settings, engine, share) for engine in engines}
 
@@ -377,8 +354,8 @@ class _ReachedPostgres:
 
     @asynccontextmanager
     async def metadata(self) -> AsyncIterator[port.Metadata]:
-        """Open the metadata database. Where commits can wait for a standby, look-ups and notes do not wait behind
-        them."""
+        """Open the metadata database. If commits can wait for a standby, look-ups and notes get sessions that do not
+        wait behind them."""
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(AdminSession(self._connector, METADATA_DATABASE))
             if not self._connector.primary.follows:
@@ -390,9 +367,14 @@ class _ReachedPostgres:
 
     def databases(self, secret: bytes) -> PostgresDatabases:
         settings, shared = self._settings, self._shared
-        temp_mb = None if shared.is_bundled else settings.engine_temp_mb
-        limits = read_limits(settings)
-        return PostgresDatabases(self._connector, secret, temp_mb, self._login.walls, shared.dump_tools, limits)
+        return PostgresDatabases(
+            self._connector,
+            secret,
+            settings.engine_temp_mb,
+            self._login.walls,
+            shared.dump_tools,
+            read_limits(settings),
+        )
 
     @asynccontextmanager
     async def open(self, installation: str, secret: bytes) -> AsyncIterator[port.OpenEngine]:
@@ -424,7 +406,6 @@ class _ReachedPostgres:
             primary=self._connector.primary,
             tally=shared.tally,
             worker=self._share.worker,
-            nobody_before=self._share.nobody_before and shared.name == port.FIRST_ENGINE,
             exclusive=is_bundled or settings.engine_exclusive,
             dump_tools=shared.dump_tools,
             dumps_max=settings.dumps_max,

@@ -1,10 +1,10 @@
 """Takes connections from a socket that several workers listen on, so that each worker gets as many as the others.
 
-The event loop's own server takes all that wait at once: of 64 connections opened together, one worker of four took 63
-and kept them. Here a worker asks the kernel how many wait, and takes so many that it has its part of all that are open
-or wait. A worker that has more already leaves them to the others for a moment. A socket for each worker (SO_REUSEPORT)
-would also share more evenly than the loop's server, but connections that wait in the socket of a dead worker would wait
-until it is back.
+The event loop's own server takes all waiting connections at once: of 64 connections opened together, one worker of four
+took 63 and kept them. Here a worker asks the kernel how many wait, and takes as many as it needs for its part of all
+open and waiting ones. A worker that has more already leaves them to the others for a moment. A socket for each worker
+(SO_REUSEPORT) would also share more evenly than the loop's server, but connections that wait in the socket of a dead
+worker would wait until it is back.
 
 When no file descriptor is left, connections wait in the socket. The socket stays readable meanwhile, so the worker
 stops listening to it for a moment: the loop would do nothing else.
@@ -28,10 +28,10 @@ _LEAVE_S = 0.002
 """How long a connection is left to workers that have fewer. Then it is taken: they may be gone."""
 
 _AT_ONCE = 64
-"""How many connections a worker takes at once, at most."""
+"""The number of connections that a worker takes at once, at most."""
 
 _QUEUE = struct.Struct("@24xI")
-"""Where TCP_INFO of a listening socket has the number of connections that wait: `tcpi_unacked` (Linux)."""
+"""The place of the number of waiting connections in TCP_INFO of a listening socket: `tcpi_unacked` (Linux)."""
 
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _REST_S, _REST_S_MAX = 0.1, 1.0
@@ -40,7 +40,7 @@ _EPISODE_S = 10.0
 
 
 class Balance:
-    """How many connections each worker has open, in shared memory that is made before the fork.
+    """The number of open connections of each worker, in shared memory that is made before the fork.
 
     A descriptor of `files_max` or above means that a worker has hardly any left.
     """
@@ -76,7 +76,7 @@ class Acceptor:
         self._loop.add_reader(sock, self._on_waiting)
 
     def close(self) -> None:
-        """Take no more connections; those that were taken stay open."""
+        """Take no more connections; existing ones stay open."""
         if self._later is not None:
             self._later.cancel()
         else:
@@ -95,7 +95,7 @@ class Acceptor:
                 break
 
     def _count_waiting(self) -> int:
-        """Return how many connections wait in the socket, at least one."""
+        """Return the number of connections that wait in the socket, at least one."""
         try:
             info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUE.size)
         except (OSError, AttributeError):  # a Unix socket, or another system
@@ -169,7 +169,7 @@ class Acceptor:
 
 
 def choose_part(taken: int, open_by_all: int, workers: int, waiting: int) -> int:
-    """Return how many of the waiting connections a worker takes that has taken so many: its part of all, or less than
-    one if it has more already. An eighth more than that is still its part."""
+    """Return the number of waiting connections that a worker takes, given those that it has: its part of all, or less
+    than one if it has more already. An eighth more than that is still its part."""
     part = -(-(open_by_all + waiting) // workers)
     return part + part // 8 - taken

@@ -1,14 +1,14 @@
-"""The body of a request that did not arrive whole with its head.
+"""The body of a request that did not arrive completely with its head.
 
-Nothing of it is read until the handler asks for it, which has judged the head by then. The body is either collected,
-within the memory there is for that, or passed on to a BodySink as it arrives.
+Nothing of it is read until the handler asks for it, after the head was judged. The body is either collected, within the
+memory for that, or passed on to a BodySink as it arrives.
 """
 
 import asyncio
 from typing import Protocol
 
 from tuplegate.direct_future import Wakeup
-from tuplegate.http.memory import STRANGER, Holding, Memory
+from tuplegate.http.sharing.memory import STRANGER, Holding, Memory
 from tuplegate.protocol.errors import ServiceError
 
 
@@ -87,7 +87,7 @@ class IncomingBody:
     # -- for the handler ------------------------------------------------------------------------------------------
 
     async def collect(self, owner: str, most: int) -> bytes:
-        """Return the whole body, once it is there. Raises what went wrong with it, body_too_large and busy."""
+        """Return the whole body, once it is there. Raises the error of a body that failed, body_too_large and busy."""
         self._check()
         if self.length > most or len(self._held) > most:
             raise too_large(most)
@@ -116,7 +116,7 @@ class IncomingBody:
         self._holding.resize(0)
 
     def flow_to(self, sink: BodySink) -> bytes:
-        """Return what has arrived so far, and give the rest to the sink as it arrives."""
+        """Return the bytes that have arrived so far, and give the rest to the sink as it arrives."""
         self._check()
         held, self._held = bytes(self._held), bytearray()
         self.release()

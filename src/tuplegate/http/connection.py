@@ -1,12 +1,14 @@
 """One client's connection: reads, runs and answers its requests one after the other.
 
-A request begins when its head is there. Nothing of the next one is looked at before the answer was written and taken;
-what arrives meanwhile stays in the socket, except for one piece. There is no recursion: only `consume_some` begins
-a request or moves a body on, and all other code asks its Intake to go on. In one pass of the loop it takes a few short
-steps. Then other connections have their turn, and nothing is read before its next one.
+A request begins when its head is there. The next one is not looked at before the answer was written and taken; bytes
+that arrive meanwhile stay in the socket, except for one piece.
+
+There is no recursion: only `consume_some` begins a request or moves a body on, and all other code asks its Intake to
+continue. In one pass of the loop it takes a few short steps. Then other connections have their turn, and nothing is
+read before its next one.
 """
 
-# size: the class of a connection says why it is one, and what all of them share knows them.
+# size: the reason stands above the class of a connection, and the shared state refers to that class.
 
 import asyncio
 import secrets
@@ -21,13 +23,13 @@ from tuplegate.http.body import IncomingBody
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.intake import Intake
-from tuplegate.http.memory import Holding, Memory, stranger_at
-from tuplegate.http.message import Head, HeadCache, HeadLimits
-from tuplegate.http.precedence import Standing, Waiting
-from tuplegate.http.request_reader import END, RequestReader
-from tuplegate.http.rota import Rota
-from tuplegate.http.stalls import ClientProgress, cut_off
+from tuplegate.http.parsing.message import Head, HeadCache, HeadLimits
+from tuplegate.http.parsing.request_reader import END, RequestReader
+from tuplegate.http.sharing.connection_turns import ConnectionTurns
+from tuplegate.http.sharing.intake import Intake
+from tuplegate.http.sharing.memory import Holding, Memory, stranger_at
+from tuplegate.http.sharing.precedence import Standing, Waiting
+from tuplegate.http.sharing.stalls import ClientProgress, cut_off
 from tuplegate.http.upgraded import ClientConnection, Handed, Upgrade, UpgradedConnection
 from tuplegate.http.writing import CommonHeaders, Outgoing, do_nothing
 from tuplegate.protocol.errors import ServiceError
@@ -69,7 +71,7 @@ class SharedState:
         handler: Handler,
         bounds: HttpBounds,
         memory: Memory,
-        rota: Rota,
+        turns: ConnectionTurns,
         cors: CorsPolicy | None,
         limits: HeadLimits,
         *,
@@ -78,7 +80,7 @@ class SharedState:
         self.handler = handler
         self.bounds = bounds
         self.memory = memory
-        self.rota = rota
+        self.turns = turns
         self.cors = cors
         self.heads = HeadCache(limits)
         self.ids = RequestIds()
@@ -95,7 +97,7 @@ class SharedState:
         self.on_end: Callable[[], None] = do_nothing
         """Called when a request has ended while the server stops."""
         self.make_place: Callable[[str], bool] = _accept_all
-        """Returns whether there is a place for another connection of this address, after closing one if need be."""
+        """Clears a place for another connection of this address if necessary, and returns whether there is one."""
 
     def note_upgraded_lost(self, connection: UpgradedConnection) -> None:
         self.upgraded.pop(connection, None)
@@ -130,7 +132,7 @@ class HttpConnection(ClientConnection):
         self._transport = cast(asyncio.Transport, transport)
         address = stranger_at(transport)
         holding = Holding(shared.memory, address, self._transport)
-        self._intake = Intake(self._transport, shared.rota, holding, self)
+        self._intake = Intake(self._transport, shared.turns, holding, self)
         self._reader = RequestReader(shared.heads, self._intake.unread)
         self._out = Outgoing(self._transport, shared.common, shared.memory, address, self._intake.advance)
         self._opened_at = self._loop.time()
@@ -188,8 +190,8 @@ class HttpConnection(ClientConnection):
 
     @property
     def is_full(self) -> bool:
-        """Return whether what has arrived must be handled first. A connection with nothing unread is always read from,
-        to notice its end."""
+        """Return whether unread bytes must be handled before more are read. A connection with nothing unread is always
+        read from, to notice its end."""
         exchange = self.current
         if exchange is None:
             return self._out.is_behind and self._intake.unread.size > 0
@@ -219,7 +221,7 @@ class HttpConnection(ClientConnection):
         return True
 
     def _begin_next(self) -> bool:
-        """Begin the next request; return whether there was one. Raises what is wrong with it."""
+        """Begin the next request; return whether there was one. Raises the error of one that is malformed."""
         shared, reader = self._shared, self._reader
         head = reader.next()
         if head is None:
@@ -263,7 +265,7 @@ class HttpConnection(ClientConnection):
             self._intake.listen()
 
     def _move_body(self, exchange: Exchange) -> bool:
-        """Move on what has arrived of the body; return whether there was any."""
+        """Pass on bytes of the body that have arrived; return whether there were any."""
         incoming = exchange.incoming
         assert incoming is not None
         if incoming.complete or incoming.failed:
@@ -309,7 +311,7 @@ class HttpConnection(ClientConnection):
         self._intake.listen()
 
     def _hand_over(self, upgrade: Upgrade) -> None:
-        """Hand the transport, and what has arrived, to a successor. Nothing is done here any more."""
+        """Hand the transport, and the bytes that have arrived, to a successor. Nothing is done here any more."""
         shared, transport = self._shared, self._transport
         self._closing = True
         handed = Handed(
@@ -328,7 +330,7 @@ class HttpConnection(ClientConnection):
         successor.begin()
 
     def _refuse(self, error: ServiceError) -> None:
-        """Answer something that is no request, or will not be read, and close the connection."""
+        """Answer bytes that are no request, or will not be read, and close the connection."""
         if self._closing:
             return
         exchange = Exchange(self._out, self._shared.ids.next(), _NO_REQUEST)
@@ -339,7 +341,7 @@ class HttpConnection(ClientConnection):
     # -- memory ---------------------------------------------------------------------------------------------------
 
     def note_no_room(self, error: ServiceError) -> None:
-        """Refuse what a client sends that holds too much. It is not read from any more."""
+        """Refuse a client that holds too much memory. Its connection is not read from any more."""
         exchange = self.current
         if exchange is None:
             self._refuse(error)
@@ -385,7 +387,7 @@ class HttpConnection(ClientConnection):
         return self._stand(*self._find_waiting()) if self in self._shared.connections else None
 
     def _find_waiting(self) -> tuple[Waiting, float]:
-        """Return what the connection waits for, and since when."""
+        """Return the state that the connection waits in, and the time since which it does."""
         bounds, deadline, exchange = self._shared.bounds, self._deadline, self.current
         if self._transport.get_write_buffer_size():
             return Waiting.READER, self._progress.taken_at
@@ -409,7 +411,7 @@ class HttpConnection(ClientConnection):
             exchange.incoming.fail(_not_run())
 
     def give_way(self) -> None:
-        """Close it for somebody else. What its client does not take does not hold it up."""
+        """Close the connection to make room for another. Untaken output of its client does not delay that."""
         if self._transport.get_write_buffer_size():
             self._closing = True
             cut_off(self._transport)
@@ -434,9 +436,9 @@ class HttpConnection(ClientConnection):
         self._transport.write_eof()
 
     def _look_for_client(self, times: int) -> None:
-        """Look again and again whether a client that sends no more is still there. Only a write can tell: the network
-        answers it with an error if the client has left. Where nothing can be written, it is taken to have left after
-        the first looks: somebody else may need what its request holds."""
+        """Check again and again whether a client that sends no more is still there. Only a write can tell: the network
+        answers it with an error if the client has left. If nothing can be written, the client counts as gone after the
+        first looks: another client may need the memory of its request."""
         self._look = None
         if self._closing or self.current is None or self._transport.is_closing():
             return

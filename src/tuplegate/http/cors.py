@@ -28,11 +28,9 @@ _SHOWN_MAX = 200
 
 class CorsPolicy:
     """The policy of one plane. `origins` are exact, as a browser sends them; one of them may be `*`. `refused` counts
-    requests of other pages than those and the plane's own: their browsers keep the answers from them.
-
-    `control` is the control plane's address, which the console's pages come from. Where it is bound everywhere, they
-    have the name that the request itself is sent to.
-    """
+    requests of pages that are neither among those nor the plane's own: their browsers keep the answers from them.
+    `control` is the control plane's address, which the console's pages come from. If it is bound to all addresses,
+    those pages have the name that the request itself is sent to."""
 
     def __init__(self, origins: frozenset[str], control: Origin | None = None) -> None:
         self.refused = 0

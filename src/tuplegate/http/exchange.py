@@ -6,7 +6,7 @@ from typing import Final
 
 from tuplegate.eager import EagerRun
 from tuplegate.http.body import IncomingBody, too_large
-from tuplegate.http.message import Head
+from tuplegate.http.parsing.message import Head
 from tuplegate.http.upgraded import Upgrade
 from tuplegate.http.writing import CONTENT_POLICY, NO_STORE, STATUS_LINES, Outgoing
 from tuplegate.protocol.errors import ServiceError
@@ -155,8 +155,8 @@ class Exchange:
             self.outgoing.write(body)
 
     async def respond_in_pieces(self, body: bytes, content_type: bytes = b"application/json") -> None:
-        """Write an answer that is the same for all clients, as fast as the client takes it: whoever does not take it
-        holds one piece. Raises ClientGone."""
+        """Write an answer that is the same for all clients, as fast as the client takes it: a slow client holds one
+        piece. Raises ClientGone."""
         self._note_unread_body()
         await self._write_in_pieces(self._head(200, content_type, ()), body)
 
@@ -170,7 +170,7 @@ class Exchange:
         content_type: bytes = b"text/html; charset=utf-8",
     ) -> None:
         """Respond with a page of the service's own, or a file of one, in pieces as well. It may do only what `policy`
-        allows, and is kept as `caching` says. With 304 the browser has it already."""
+        allows, and is cached as `caching` says. With 304 the browser has it already."""
         self._note_unread_body()
         head = self._head(status, None if status == 304 else content_type, headers)
         head = head.replace(CONTENT_POLICY, policy, 1).replace(NO_STORE, caching, 1)
@@ -206,8 +206,8 @@ class Exchange:
         self.outgoing.write(head + (b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n"))
 
     def pass_on(self, status: int, headers: bytes, *, sized: bool, first: bytes = b"") -> None:
-        """Begin an answer whose headers were made elsewhere. `sized`: they give its length, or it has no body. What is
-        there of the body already, `first`, goes in the same write."""
+        """Begin an answer whose headers were made elsewhere. `sized`: they give its length, or it has no body. `first`,
+        the part of the body that is there already, goes in the same write."""
         self._started = True
         self.status = status
         if sized:
@@ -228,7 +228,7 @@ class Exchange:
         self.sent_bytes += len(first)
 
     def switch_protocols(self, headers: bytes, upgrade: Upgrade) -> None:
-        """Answer with 101. When the handler has returned, `upgrade` makes what the connection belongs to from then
+        """Answer with 101. When the handler has returned, `upgrade` makes the object that owns the connection from then
         on."""
         self._started = True
         self.status = 101
@@ -260,7 +260,7 @@ class Exchange:
 
     @property
     def can_show_life(self) -> bool:
-        """Return whether something without a meaning can be sent. In HTTP/1.0 nothing can before the answer."""
+        """Return whether a sign of life can be sent. In HTTP/1.0 none can before the answer."""
         return self._started or self.head.is_http_1_1
 
     def show_life(self) -> None:
@@ -272,7 +272,7 @@ class Exchange:
             self.outgoing.write(STATUS_LINES[102] + b"\r\n")
 
     def cut_off(self) -> None:
-        """End the connection at once, whatever the client has not taken yet."""
+        """Drop the connection at once, with everything that the client has not taken yet."""
         self.outgoing.cut_off()
 
     def _frame(self, data: bytes) -> bytes:

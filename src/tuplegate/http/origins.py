@@ -1,4 +1,4 @@
-"""Origins: scheme, host and port of the planes, of pages that may call them, and of where the alias leads."""
+"""Origins: scheme, host and port of the planes, of pages that may call them, and of the alias's upstream."""
 
 import re
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ class Origin:
 
     @property
     def needs_no_name(self) -> bool:
-        """Return whether nobody but the machine itself can answer for the host: it is an address, or localhost."""
+        """Return whether only the machine itself can answer for the host: it is an address, or localhost."""
         try:
             return self.host == _LOCAL_NAME or bool(ip_address(self.host))
         except ValueError:
@@ -45,7 +45,8 @@ class Origin:
 
     @property
     def local_alias(self) -> "Origin | None":
-        """Return the same by the name that every machine has for itself; None unless it is an address of loopback."""
+        """Return the same origin by the name that every machine has for itself; None unless its host is an address of
+        loopback."""
         try:
             return replace(self, host=_LOCAL_NAME) if ip_address(self.host).is_loopback else None
         except ValueError:
@@ -69,8 +70,8 @@ def parse_origin(text: str) -> Origin:
 def find_seen(origin: Origin, host: bytes | None) -> Origin | None:
     """Return the address of a plane for a browser that has sent this `Host`, to any plane of the same machine.
 
-    A name is taken from the request only where the service knows none of its own, and `localhost` for loopback: what a
-    hostile name resolves to is not the service's to say. None if there is no usable name.
+    A name is taken from the request only if the service knows none of its own, and `localhost` for loopback: the
+    service does not control the addresses of a hostile name. None if there is no usable name.
     """
     try:
         name = parse_origin(f"{origin.scheme}://{(host or b'').decode('latin-1')}").host
@@ -96,7 +97,7 @@ class PageOrigins:
         self._everywhere = {(origin.scheme, origin.port) for origin in own if origin.is_everywhere}
 
     def allow(self, origin: bytes, host: bytes | None) -> bool:
-        """Return whether a page of this `Origin` may send what it sends to this `Host`."""
+        """Return whether a page of this `Origin` may open a WebSocket at this `Host`."""
         if self._any or origin in self._exact:
             return True
         try:

@@ -1,4 +1,4 @@
-"""Reads a request: its content type and its body. Everything that is wrong with it is told to the client."""
+"""Reads a request: its content type and its body. Every mistake in it is explained to the client."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

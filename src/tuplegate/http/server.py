@@ -1,30 +1,30 @@
 """An HTTP/1.1 server on asyncio protocols.
 
 Why not an ASGI server: its bookkeeping costs about a third of a whole request on the hot path (see docs/decisions). The
-parts do what a service on the open net needs: `message`, `framing` and `request_reader` make requests of bytes,
-`connection` runs them one after the other, `writing` and `stalls` look after what is sent, `memory` bounds what is
-held. This module listens, keeps time and stops.
+parts provide what a service on the open net needs: `message`, `framing` and `request_reader` parse requests,
+`connection` runs them one after the other, `writing` and `stalls` watch what is sent, `memory` bounds what is held.
+This module listens, keeps time and stops.
 
-A handler is a coroutine that answers its Exchange. It is cancelled when its client leaves. See `eager` for what it may
-not do.
+A handler is a coroutine that answers its Exchange. It is cancelled when its client leaves. See `eager` for the things
+that it may not do.
 """
 
 import asyncio
 from collections.abc import Callable, KeysView
 from typing import Any, Final
 
+from tuplegate.background import keep, tick
 from tuplegate.http.acceptor import Acceptor, Balance
 from tuplegate.http.connection import Handler, HttpBounds, HttpConnection, SharedState
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import Memory
-from tuplegate.http.message import FROM_CLIENTS, HeadLimits
-from tuplegate.http.places import Places
-from tuplegate.http.rota import Rota
-from tuplegate.http.tls import TlsContext
-from tuplegate.http.tls_transport import TlsTransport
+from tuplegate.http.parsing.message import FROM_CLIENTS, HeadLimits
+from tuplegate.http.sharing.connection_turns import ConnectionTurns
+from tuplegate.http.sharing.memory import Memory
+from tuplegate.http.sharing.places import Places
+from tuplegate.http.tls.certificates import TlsContext
+from tuplegate.http.tls.transport import TlsTransport
 from tuplegate.http.upgraded import UpgradedConnection
-from tuplegate.keeping import keep, tick
 
 _TICK_S: Final = 1.0
 _HEADS_AGE_S: Final = 60
@@ -41,13 +41,15 @@ class HttpServer:
         bounds: HttpBounds,
         memory: Memory,
         *,
-        rota: Rota | None = None,
+        turns: ConnectionTurns | None = None,
         tls: TlsContext | None = None,
         cors: CorsPolicy | None = None,
         limits: HeadLimits = FROM_CLIENTS,
     ) -> None:
-        """Servers on the same loop share the rota. `limits` are those of the heads of requests."""
-        self._shared = SharedState(handler, bounds, memory, rota or Rota(), cors, limits, with_tls=tls is not None)
+        """Servers on the same loop share the turns. `limits` are those of the heads of requests."""
+        self._shared = SharedState(
+            handler, bounds, memory, turns or ConnectionTurns(), cors, limits, with_tls=tls is not None
+        )
         self._shared.on_change = self._publish_count
         self._shared.on_end = self._on_request_end
         self._shared.make_place = self._make_place
@@ -65,12 +67,12 @@ class HttpServer:
 
     @property
     def upgraded(self) -> KeysView[UpgradedConnection]:
-        """Connections that speak another protocol by now."""
+        """The connections that speak another protocol by now."""
         return self._shared.upgraded.keys()
 
     @property
     def open(self) -> int:
-        """The number of connections, whatever they speak."""
+        """The number of connections, with any protocol."""
         return len(self._shared.connections) + len(self._shared.upgraded)
 
     async def start(self, sock: Any, balance: Balance | None = None, worker: int = 0) -> None:
@@ -89,11 +91,11 @@ class HttpServer:
             return lambda: HttpConnection(shared, loop)
 
         return lambda: TlsTransport(
-            tls.context,
+            tls.choose,
             self._on_agreed,
             self._on_refused,
             memory=shared.memory,
-            rota=shared.rota,
+            turns=shared.turns,
             on_opened=self._on_opened,
         )
 

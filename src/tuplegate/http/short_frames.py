@@ -1,7 +1,7 @@
-"""Reads and writes the frames that most messages of a WebSocket are: whole, binary and short. Pure.
+"""Reads and writes the most frequent frames of a WebSocket: whole, binary and short. Pure.
 
-Everything else is left to the library, which knows all rules. It reads and writes the same, but takes ten times as long
-for each frame as a short message deserves.
+The library handles all others, since it knows all rules. It could handle these as well, but takes ten times as long for
+each frame as a short message deserves.
 """
 
 import struct
@@ -21,7 +21,7 @@ _READ_MAX: Final = 4 * 1024
 
 
 def read_frame(data: bytes, *, masked: bool) -> bytes | None:
-    """Return the payload, where the data is such a frame and nothing else; None otherwise. `masked`: it must be."""
+    """Return the payload, if the data is such a frame and nothing else; None otherwise. `masked`: it must be."""
     size = len(data)
     if size < 3 or size > _READ_MAX or data[0] != _WHOLE_BINARY:
         return None
@@ -54,10 +54,8 @@ def write_frame(data: bytes, mask: bytes = b"") -> bytes:
 
 
 def measure_frame(length: int, *, masked: bool) -> int:
-    """Return the bytes of a frame with a payload of that length, at the least: the library takes longer heads, too.
-
-    Whoever passes the library by subtracts those of the frames that it has returned from the bytes that it was given.
-    Only where nothing is left is it between two frames: it takes the head of a frame out of its buffer early.
-    """
+    """Return the least bytes of a frame with a payload of that length: the library also accepts longer heads. Code that
+    bypasses the library subtracts those of the frames that it has returned from the bytes that it was given. Only if
+    nothing is left is the library between two frames: it takes the head of a frame out of its buffer early."""
     extended = 0 if length < _TWO_BYTES else 2 if length < 1 << 16 else 8
     return 2 + extended + (4 if masked else 0) + length

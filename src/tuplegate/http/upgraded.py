@@ -1,25 +1,23 @@
 """Connections that began with an HTTP request and speak another protocol since.
 
 Such a connection holds no lane and is no running request. It still counts among the connections of its server, is
-looked at once a second, gives way where places are short, and is closed when the server stops.
+checked once a second, gives way when places are short, and is closed when the server stops.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tuplegate.http.intake import Intake
-from tuplegate.http.precedence import NEW_S, Standing, Waiting
-from tuplegate.http.stalls import ClientProgress
+from tuplegate.http.sharing.intake import Intake
+from tuplegate.http.sharing.precedence import NEW_S, Standing, Waiting
+from tuplegate.http.sharing.stalls import ClientProgress
 from tuplegate.http.writing import Outgoing
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """The things that an HTTP connection hands to its successor. What has arrived already is in the intake.
-
-    `on_lost` must be called when the connection is gone.
-    """
+    """The state that an HTTP connection hands to its successor. Bytes that have arrived already are in the intake.
+    `on_lost` must be called when the connection is gone."""
 
     transport: asyncio.Transport
     outgoing: Outgoing
@@ -78,12 +76,12 @@ class UpgradedConnection(ClientConnection):
         raise NotImplementedError
 
     def cut_short(self) -> None:
-        """The time for an end in order is over."""
+        """Close now: the time for an end in order is over."""
         raise NotImplementedError
 
     @property
     def is_ending(self) -> bool:
-        """Return whether only the end of the connection is waited for."""
+        """Return whether the connection only waits for its end."""
         return False
 
     def standing(self) -> Standing | None:

@@ -1,12 +1,10 @@
 """WebSocket (RFC 6455) as a stream of bytes in both directions, on a connection of our own server.
 
 `check_upgrade` judges the request, `Frames` is the protocol without a socket, `WebSocketConnection` joins that to a
-connection. Only binary messages are taken, without compression. Where a message begins or ends says nothing: payloads
-are passed on as their frames arrive.
-
-Everything is bounded: the size of a frame and of a message, its fragments, what waits to be taken, the time without a
-sign of life. Nothing is read while the other side does not take what was read before, or while the client does not
-take what it was sent, be it the answers to its pings.
+connection. Only binary messages are taken, without compression. The limits of messages have no meaning: payloads are
+passed on as their frames arrive. Everything is bounded: the size of a frame and of a message, its fragments, waiting
+bytes, the time without a sign of life. Nothing is read while the other side has not taken earlier bytes, or while the
+client does not take its own, including answers to its pings.
 """
 
 import asyncio
@@ -25,9 +23,9 @@ from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
 from tuplegate.http.exchange import ClientGone, Exchange
-from tuplegate.http.framing import Buffer
-from tuplegate.http.message import Head
 from tuplegate.http.origins import PageOrigins
+from tuplegate.http.parsing.framing import Buffer
+from tuplegate.http.parsing.message import Head
 from tuplegate.http.short_frames import measure_frame, read_frame, write_frame
 from tuplegate.http.upgraded import Handed, UpgradedConnection
 from tuplegate.protocol.errors import ServiceError
@@ -39,11 +37,11 @@ _SILENT: Final = logging.getLogger("tuplegate.websocket")
 _SILENT.setLevel(logging.CRITICAL)
 
 _FRAGMENTS_MAX: Final = 1024
-"""Frames of one message. Empty ones would go on for ever otherwise."""
+"""The frames of one message. Otherwise, empty ones could go on for ever."""
 _STEP: Final = 1024
 _STEPS_MAX: Final = 64
 _FRAMES_MAX: Final = 128
-"""What is read in one turn: pieces of that size, until so many frames have come. A piece of the smallest frames takes
+"""The bounds of one turn: pieces of that size, until this many frames have come. A piece of the smallest frames takes
 about a millisecond."""
 _QUEUE_MAX: Final = 64 * 1024
 """Bytes that may wait to be taken before nothing more is read."""
@@ -66,7 +64,7 @@ class WebSocketBounds:
 
 
 def asks_for_websocket(head: Head) -> bool:
-    """Return whether the request asks for a WebSocket, of whatever version. In HTTP/1.0 none can."""
+    """Return whether the request asks for a WebSocket, of any version. In HTTP/1.0 none can."""
     if not head.is_http_1_1:
         return False
     options = {option.strip().lower() for option in head.headers.get(b"connection", b"").split(b",")}
@@ -74,7 +72,7 @@ def asks_for_websocket(head: Head) -> bool:
 
 
 def check_upgrade(exchange: Exchange, pages: PageOrigins) -> bytes:
-    """Return the headers of the answer that opens a WebSocket. Raises what is wrong with the request."""
+    """Return the headers of the answer that opens a WebSocket. Raises the error of a malformed request."""
     head = exchange.head
     if not (head.method == "GET" and asks_for_websocket(head)):
         raise _upgrade_required("this route speaks WebSocket, and the request does not ask for it")
@@ -96,7 +94,7 @@ def check_upgrade(exchange: Exchange, pages: PageOrigins) -> bytes:
 
 
 def check_origin(exchange: Exchange, pages: PageOrigins) -> None:
-    """Raise forbidden for a page of an origin that is not allowed: no browser keeps a WebSocket from a page."""
+    """Raise forbidden for a page of an origin that is not allowed: browsers do not check this for WebSockets."""
     origin = exchange.headers.get(b"origin")
     if origin is not None and not pages.allow(origin, exchange.headers.get(b"host")):
         raise ServiceError(
@@ -142,7 +140,7 @@ class Frames:
         self.is_over = self._protocol.state is not State.OPEN
 
     def read_some(self, unread: Buffer) -> tuple[list[bytes], int]:
-        """Take a piece of the bytes. Return the payloads that are whole now, and how many frames have come."""
+        """Take a piece of the bytes. Return the payloads that are whole now, and the number of frames."""
         protocol = self._protocol
         if unread.at == 0 and self._fragments == 0 and self._inside == 0 and not self.is_over:
             payload = read_frame(unread.data, masked=True)
@@ -171,7 +169,7 @@ class Frames:
         return payloads, len(frames)
 
     def take_output(self) -> bytes:
-        """Return what is to be written now."""
+        """Return the bytes to write now."""
         writes = self._protocol.data_to_send()
         if b"" in writes:
             self.ends = True
@@ -196,7 +194,7 @@ class Frames:
         self._look_at_state()
 
     def fail(self, code: CloseCode, reason: str) -> None:
-        """Say what is wrong, and end."""
+        """Send the reason, and end."""
         self._protocol.fail(code, reason[:_REASON_MAX])
         self._look_at_state()
 
@@ -234,8 +232,8 @@ class WebSocketConnection(UpgradedConnection):
     # -- for whoever serves it ------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes:
-        """Return what has arrived, at least a byte; nothing where the client has said goodbye. It is charged to the
-        client until the next call, or until `hold` tells how much is left of all that was received."""
+        """Return the received bytes, at least one; nothing after the client has said goodbye. They are charged to the
+        client until the next call, or until `hold` tells how many are left of all that were received."""
         if self._received:
             self._received = 0
             self._intake.settle()
@@ -251,7 +249,7 @@ class WebSocketConnection(UpgradedConnection):
         return data
 
     async def send(self, data: bytes) -> None:
-        """Send a message. Waits while the client is behind; raises ClientGone where it takes no more."""
+        """Send a message. Wait while the client is behind; raises ClientGone if it has left."""
         self.send_now(data)
         if self._out.is_behind:
             await self._out.wait_until_taken()
@@ -266,12 +264,12 @@ class WebSocketConnection(UpgradedConnection):
         self._flush()
 
     def hold(self, size: int) -> None:
-        """Account for the bytes that whoever serves it still holds of all that was received."""
+        """Account for received bytes that the server of this WebSocket still holds."""
         self._held_above, self._received = size, 0
         self._intake.settle()
 
     def belong_to(self, owner: str) -> None:
-        """Its client has shown a key of this organization."""
+        """Note that the client has shown a key of this organization."""
         self._out.belong_to(owner)
         self._intake.settle()
 
@@ -301,7 +299,7 @@ class WebSocketConnection(UpgradedConnection):
         self._wake()
 
     def consume_some(self) -> bool:
-        """Read frames, unless somebody is behind. See `IntakeReader`."""
+        """Read frames, unless one side is behind. See `IntakeReader`."""
         unread = self._intake.unread
         steps = frames = 0
         while unread.size and not self.is_full and steps < _STEPS_MAX and frames < _FRAMES_MAX:
@@ -319,7 +317,7 @@ class WebSocketConnection(UpgradedConnection):
 
     @property
     def is_full(self) -> bool:
-        """Return whether somebody is behind: whoever takes what was received, or the client."""
+        """Return whether one side is behind: the reader of received bytes, or the client."""
         return (self._queued >= _QUEUE_MAX or self._out.is_behind) and not self._frames.is_over
 
     @property
@@ -327,7 +325,7 @@ class WebSocketConnection(UpgradedConnection):
         return self._frames.held + self._queued + self._received + self._held_above
 
     def note_no_room(self, error: ServiceError) -> None:
-        """Tell a client that holds too much that it is cut off."""
+        """Close the connection of a client that holds too much memory, and say so."""
         self._frames.fail(CloseCode.TRY_AGAIN_LATER, error.body.message)
         self._flush()
 

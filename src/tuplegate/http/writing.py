@@ -6,8 +6,8 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from tuplegate.http.memory import Holding, Memory
-from tuplegate.http.stalls import cut_off
+from tuplegate.http.sharing.memory import Holding, Memory
+from tuplegate.http.sharing.stalls import cut_off
 
 STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -51,8 +51,8 @@ class Companion(Protocol):
 class Outgoing:
     """The way to one client. `owner` is for whom its answers are held while the client does not take them.
 
-    `is_behind`: the client has not taken what it was sent, so nothing more should be produced for it: no more of this
-    answer, and no other. `written` counts bytes.
+    `is_behind`: the client has not taken its data, so nothing more should be produced for it: no more of this answer,
+    and no other. `written` counts bytes.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Outgoing:
             self._transport.set_write_buffer_limits(high=_WRITE_HIGH)
 
     def pass_to(self, on_caught_up: Callable[[], None]) -> None:
-        """Tell somebody else from now on that the client has caught up."""
+        """Report to another object from now on that the client has caught up."""
         self._on_caught_up = on_caught_up
 
     def write(self, data: bytes) -> None:
@@ -104,7 +104,7 @@ class Outgoing:
             await self._waiter
 
     def cut_off(self) -> None:
-        """End the connection at once, whatever the client has not taken yet."""
+        """Drop the connection at once, with everything that the client has not taken yet."""
         cut_off(self._transport)
 
     # -- from the connection --------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Outgoing:
         self._on_caught_up()
 
     def charge_again(self) -> None:
-        """Account for what waits to be sent, which may have become more or less. Called once a second."""
+        """Account for waiting bytes, which may have become more or less. Called once a second."""
         if self.is_behind:
             self._holding.record(self.owner, self._transport.get_write_buffer_size())
 

@@ -32,7 +32,7 @@ class Board:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._numbers = memoryview(mmap.mmap(-1, 16 * workers)).cast("Q")
-        """Two for each worker: how often it has written, and how often it has asked the others to write."""
+        """Two numbers for each worker: how often it has written, and how often it has asked the others to write."""
         self._slots = memoryview(mmap.mmap(-1, _SLOT_BYTES * workers))
 
     # -- writing ------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ class Board:
         return sum(self._numbers[1::2].tolist())
 
     def count_posts(self, worker: int) -> int:
-        """Return how often the worker and its predecessors have written."""
+        """Return the number of times that the worker and its predecessors have written."""
         return self._numbers[2 * worker]
 
     def read(self, worker: int) -> WorkerMetrics | None:

@@ -1,7 +1,7 @@
 """Counters of one route, or of one kind of engine work, as a list of integers.
 
 They are updated at the end of every request, so they are as cheap as Python allows: positions in a list, no objects.
-Only this module and `page.py` know what the positions mean.
+Only this module and `page.py` know the meanings of the positions.
 """
 
 from time import perf_counter_ns

@@ -19,8 +19,8 @@ _BACKSLASH, _NEWLINE, _QUOTE = ("\\", "\\\\"), ("\n", "\\n"), ('"', '\\"')
 
 
 def write_page(sums: Sums, gauges: Mapping[str, float], info: tuple[str, ...]) -> bytes:
-    """Return the page. Keys of `gauges` are a metric and its label values, separated by blanks; `info` says what
-    runs."""
+    """Return the page. Keys of `gauges` are a metric and its label values, separated by blanks; `info` identifies the
+    running service."""
     samples = _collect_samples(sums, gauges)
     samples["info"] = [(info, 1)]
     lines: list[str] = []

@@ -99,7 +99,8 @@ class TransactionFailure(msgspec.Struct):
 
 
 class TransactionState(msgspec.Struct):
-    """`expires_at` is there while it is open, `reason` where it was open and was rolled back."""
+    """The state of a transaction. `expires_at` is there while it is open, `reason` if it was open and was rolled
+    back."""
 
     success: Literal[True]
     transaction_id: str

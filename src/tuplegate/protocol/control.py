@@ -15,7 +15,7 @@ RULES = {
     _NAME: NAME_RULE,
     _TITLE: f"1 to {_TITLE_LENGTH_MAX} characters, without line breaks and other control characters",
 }
-"""What each pattern demands, in words."""
+"""The meaning of each pattern, in words."""
 Name = Annotated[str, msgspec.Meta(pattern=_NAME)]
 Title = Annotated[str, msgspec.Meta(pattern=_TITLE)]
 ScopeName = Literal["read", "write", "admin", "operator"]
@@ -100,7 +100,8 @@ class OrganizationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class OrganizationChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`limits` are changed one by one; null leaves one to the tier and the settings again."""
+    """The changes of an organization. `limits` are changed one by one; null leaves one to the tier and the settings
+    again."""
 
     name: Name | msgspec.UnsetType = msgspec.UNSET
     tier: str | msgspec.UnsetType = msgspec.UNSET

@@ -146,7 +146,7 @@ class LongCommitRequest(CommitOptions, frozen=True):
 
 
 class StreamFormat(Enum):
-    """How a streamed answer frames its events."""
+    """The framing of a streamed answer's events."""
 
     SSE = "text/event-stream"
     NDJSON = "application/x-ndjson"

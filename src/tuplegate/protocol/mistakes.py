@@ -1,6 +1,6 @@
-"""Explains what is wrong with the body of a request: what, where, and what would be right. Pure.
+"""Explains mistakes in the body of a request: the place, the mistake, and a correct value. Pure.
 
-The decoder's own messages are for Python programmers. A message that is not known here is passed on.
+The decoder's own messages are for Python programmers. An unknown message is passed on.
 """
 
 import re
@@ -61,7 +61,7 @@ def explain_mistake(said: str, kind: Any) -> ServiceError:
 
 
 def _split_place(said: str) -> tuple[str, str]:
-    """Return what the decoder says, cut in the middle where it is long, and the place that it tells at the end."""
+    """Return the decoder's message, cut in the middle if it is long, and the place that it gives at the end."""
     end, place = len(said), "$"
     at = said.rfind(_PLACE, max(0, end - _SEARCHED_MAX))
     if at >= 0 and said.endswith("`") and said.find("`", at + len(_PLACE)) == end - 1:

@@ -1,4 +1,4 @@
-"""Placeholders of other drivers, which the engine takes for something else. Pure."""
+"""Placeholders of other drivers, which the engine mistakes for something else. Pure."""
 
 import re
 

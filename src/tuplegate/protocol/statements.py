@@ -1,4 +1,5 @@
-"""Reads of a statement what must be known before an engine sees it: its first keyword and the streaming hint. Pure.
+"""Reads the facts about a statement that the service needs before an engine sees it: its first keyword and the
+streaming hint. Pure.
 
 The engine judges SQL. This module finds out whether the answer is a stream, whether the statement would end the
 transaction that the service has opened for it, and whether its comments would take too long to read.
@@ -12,7 +13,7 @@ from tuplegate.protocol.errors import ServiceError
 STREAM_HINT: Final = "/*+ STREAM */"
 _HINT_STARTS: Final = frozenset("/ \t\n\r\f\v")
 
-# What the engine's own scanner calls white space, vertical tab included.
+# White space for the engine's own scanner, vertical tab included.
 _SPACE: Final = " \t\n\r\f\v"
 _BLANK: Final = re.compile(r"[ \t\n\r\f\v]*+")
 _BLANK_OR_SEMICOLON: Final = re.compile(r"[ \t\n\r\f\v;]*+")
@@ -63,7 +64,7 @@ _HINT: Final = (
 
 
 def check_comments(sql: str) -> None:
-    """Refuse a text whose comments would keep the engine's scanner busy, where it looks at no cancel.
+    """Refuse a text whose comments would keep the engine's scanner busy, where it ignores a cancel.
 
     At each sign that opens a comment the scanner reads on to the end of the operator characters that follow, and goes
     back. So `/**/`, repeated, takes it the square of the text's length, and so do a thousand signs before one long run.
@@ -87,7 +88,8 @@ def _too_many_comments(message: str) -> ServiceError:
 
 
 def skip_blank(sql: str, start: int = 0, *, semicolons: bool = False, comments_max: int = COMMENTS_MAX) -> int:
-    """Return the index of the first character that is neither white space nor comment, nor a semicolon if told so.
+    """Return the index of the first character that is neither white space nor comment, nor, with `semicolons`, a
+    semicolon.
 
     The event loop waits meanwhile, so there is a bound on the comments.
     """
@@ -111,7 +113,7 @@ def _end_of(pattern: "re.Pattern[str]", sql: str, start: int) -> int:
 
 
 def find_comment_end(sql: str, start: int) -> int:
-    """Return the index behind the comment that opens at `start`; comments nest. An open one ends with the text."""
+    """Return the index behind the comment that opens at `start`; comments nest. An unclosed one ends with the text."""
     i = start + 2
     closes = sql.find("*/", i)
     # In `/*/` the sign that opens a comment comes first, and takes the asterisk.
@@ -138,7 +140,7 @@ def find_comment_end(sql: str, start: int) -> int:
 
 
 def first_keyword(sql: str) -> tuple[str, int]:
-    """Return the first word in lower case and the index behind it; ("", index) where the text begins with no word."""
+    """Return the first word in lower case and the index behind it; ("", index) if the text begins with no word."""
     common = _COMMON.get(sql[:7])
     if common is not None:
         return common, 6
@@ -160,7 +162,7 @@ def is_streamed(sql: str) -> bool:
 def keyword_of_one(sql: str, *, savepoints: bool = False) -> str:
     """Return the first keyword of a statement that may run. Raises for an empty text, NUL and transaction control.
 
-    With `savepoints`, those may be set, released and gone back to.
+    With `savepoints`, the commands of savepoints are allowed.
     """
     if "\0" in sql:
         raise ServiceError(

@@ -1,7 +1,7 @@
-"""Kinds of work, and how long each may take. Pure.
+"""Kinds of work, and the time limit of each. Pure.
 
-The first word of a statement and the way its answer is asked for tell the kind. Each kind has two settings: the time of
-work that asks for nothing, `KIND_timeout_ms`, and the longest that a request may ask for, `KIND_timeout_ms_max`.
+The first word of a statement and the requested form of its answer tell the kind. Each kind has two settings: the
+default time, `KIND_timeout_ms`, and the longest that a request may ask for, `KIND_timeout_ms_max`.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from typing import Final
 _DEFINITIONS: Final = frozenset(
     {"alter", "analyse", "analyze", "cluster", "create", "drop", "refresh", "reindex", "repack", "vacuum"}
 )
-"""First words of what makes, changes or tidies up definitions: its time depends on the size of a table."""
+"""First words of statements that make, change or tidy up definitions: their time depends on the size of a table."""
 _EXPORTED: Final = frozenset({"select", "table", "values", "with"})
 
 
@@ -48,13 +48,13 @@ class TimeLimit:
         return self.default_ms if asked_ms is None else min(asked_ms, self.most_ms)
 
     def describe(self, timeout_ms: int) -> str:
-        """Say, behind a number of milliseconds, whose limit it was."""
+        """Name the origin of the limit, to follow a number of milliseconds."""
         if timeout_ms not in (self.default_ms, self.most_ms):
             return "its time limit: the timeout_ms of the request"
         return f"its time limit: that of {_NAMES[self.kind]} ({self.setting})"
 
     def suggest(self, timeout_ms: int) -> str:
-        """Say how work that was ended after this time can get more."""
+        """Explain how work that was ended after this time can get more."""
         name, own = self.setting, ""
         if timeout_ms < self.most_ms:
             own = f"A request gets up to {self.most_ms} ms with timeout_ms. "

@@ -1,4 +1,4 @@
-"""The types of the dialect: how SQLAlchemy's values go to the driver, and what comes from it is made theirs.
+"""The types of the dialect: converts SQLAlchemy's values for the driver, and the driver's for SQLAlchemy.
 
 A placeholder has the type that the engine infers, so most are cast to the type that SQLAlchemy knows.
 """
@@ -48,7 +48,7 @@ _Array, _Bytes, _Enum = _cast(ARRAY), _cast(BYTEA), _cast(ENUM)
 
 
 class _NumberMixin(sqltypes.NumericCommon[Any]):
-    """The driver gives Decimal for numeric, and float for what is one."""
+    """The driver returns Decimal for numeric, and float for floats."""
 
     render_bind_cast = True
 

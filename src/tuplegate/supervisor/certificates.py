@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tuplegate.http import self_signed
-from tuplegate.http.tls import TlsContext, TlsError, TlsFiles
+from tuplegate.http.tls import self_signed
+from tuplegate.http.tls.certificates import TlsContext, TlsError, TlsFiles
 from tuplegate.settings import Settings
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 
 def with_tls(settings: Settings) -> bool:
@@ -32,7 +32,7 @@ def read_certificate(settings: Settings) -> TlsFiles | None:
 
 
 def provide_self_signed(settings: Settings, hosts: Iterable[str]) -> TlsFiles | None:
-    """Return a certificate of our own for the hosts, made or renewed if need be; None where nobody asked for one."""
+    """Return a certificate of our own for the hosts, made or renewed if necessary; None if nobody asked for one."""
     if not settings.tls:
         return None
     names = [settings.host, *hosts]

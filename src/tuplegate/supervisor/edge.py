@@ -1,4 +1,4 @@
-"""Works out from the settings how others reach the planes."""
+"""Computes from the settings how others reach the planes."""
 
 import ipaddress
 import socket
@@ -8,13 +8,13 @@ from tuplegate import worker
 from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.settings import Settings
 from tuplegate.supervisor.certificates import with_tls
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 from tuplegate.supervisor.sockets import find_address
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The planes as others see them: their addresses, where the alias leads, and whose pages may call them.
+    """The planes as others see them: their addresses, the alias's upstream, and the origins whose pages may call them.
     `own_origins` are all of their addresses: bound ones, and those of the settings."""
 
     addresses: dict[str, Origin]

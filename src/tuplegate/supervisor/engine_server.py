@@ -1,4 +1,4 @@
-"""Starts and stops the bundled server, and reads from the settings where an engine of the user's own is."""
+"""Starts and stops the bundled server, and reads the address of a user's own engine from the settings."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ from tuplegate.engine.cells.template import Template, provide_template
 from tuplegate.engine.opening import read_address, read_cell_settings, read_limits, read_replica_address
 from tuplegate.engine.port import BadUrl
 from tuplegate.settings import Settings
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 _log = structlog.get_logger()
 
@@ -68,12 +68,12 @@ class Bundled:
         return CellsOwner(self.conninfo, self.desk, settings.cell_wake_timeout_s, make_databases)
 
     def share(self, settings: Settings) -> SharedCells:
-        """Return what workers get of the cells."""
+        """Return the parts of the cells that workers share."""
         return share_cells(self.directory, self.template, self.dump_tools, settings.workers)
 
 
 def open_server(settings: Settings) -> contextlib.AbstractContextManager[Bundled | None]:
-    """Start the bundled engine for a service; give None where somebody else runs the engine."""
+    """Start the bundled engine for a service; give None if somebody else runs the engine."""
     return contextlib.nullcontext() if settings.engine else _open_for_service(settings)
 
 

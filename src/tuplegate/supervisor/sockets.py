@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tuplegate.data_plane.interactive.handover import NODE_BITS, Doors
 from tuplegate.settings import Settings
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 
 PLANES = ("data", "alias", "control")
 
@@ -29,7 +29,7 @@ def bind_planes(settings: Settings) -> dict[str, socket.socket]:
 
 
 def bind_metrics(settings: Settings) -> socket.socket:
-    """Bind plain HTTP without a token: for this machine, or for a proxy that judges who may read."""
+    """Bind plain HTTP without a token: for this machine, or for a proxy that authorizes readers."""
     host, _, port = settings.metrics_address.rpartition(":")
     try:
         address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))

@@ -1,4 +1,4 @@
-"""Forks the workers, watches them and the engine's server, and starts again what died."""
+"""Forks the workers, watches them and the engine's server, and restarts those that died."""
 
 import contextlib
 import os
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 import structlog
 
 from tuplegate import worker
-from tuplegate.admission.seats import Seats
+from tuplegate.admission.fair_use.seats import Seats
 from tuplegate.data_plane.interactive.handover import Doors
 from tuplegate.engine.cells.shared import SharedCells
 from tuplegate.engine.opening import SharedEngine
 from tuplegate.engine.port import EngineFailure
 from tuplegate.further_engines import EnginePreparation
 from tuplegate.http.acceptor import Balance
-from tuplegate.http.tls import TlsFiles
+from tuplegate.http.tls.certificates import TlsFiles
 from tuplegate.metrics.board import Board
 from tuplegate.open_files import close_others, find_accept_limit
 from tuplegate.settings import Settings
@@ -26,7 +26,7 @@ from tuplegate.standstill import Beats, StandstillClock, offer_stacks, read_stac
 from tuplegate.supervisor.certificates import provide_self_signed
 from tuplegate.supervisor.edge import Edge
 from tuplegate.supervisor.engine_server import Bundled
-from tuplegate.supervisor.failures import ServeError
+from tuplegate.supervisor.serve_error import ServeError
 from tuplegate.supervisor.signals import WATCH_S, Stopped
 
 _log = structlog.get_logger()
@@ -44,10 +44,8 @@ _CERTIFICATE_EVERY_S = 3600.0
 
 @dataclass
 class WorkerProcess:
-    """A worker as its supervisor sees it.
-
-    `ready` is the end of a pipe that it writes to once it serves, `stacks` the end of one that it writes its stacks to.
-    """
+    """A worker as its supervisor sees it. The worker writes to the pipe `ready` once it serves, and its stacks to the
+    pipe `stacks`."""
 
     number: int
     pid: int
@@ -60,7 +58,7 @@ class WorkerProcess:
     dead: bool = False
 
     def stands_still(self, beat: int, now: float) -> bool:
-        """Return whether its loop stands still for too long. One that starts has a time to be ready in."""
+        """Return whether its loop stands still for too long. A starting worker has its own time limit."""
         if not self.serves:
             with contextlib.suppress(BlockingIOError):
                 self.serves = os.read(self.ready, 1) == b"r"
@@ -78,7 +76,7 @@ class Supervisor:
 
     settings: Settings
     bundled: Bundled | None
-    """None where somebody else runs the engine."""
+    """None if somebody else runs the engine."""
     cells: SharedCells | None
     engines: tuple[SharedEngine, ...]
     sockets: dict[str, socket.socket]
@@ -103,19 +101,19 @@ class Supervisor:
 
     def start_workers(self) -> None:
         """Fork the workers and wait until all of them serve."""
-        self._workers = [self._fork(number, first=True) for number in range(self.settings.workers)]
+        self._workers = [self._fork(number) for number in range(self.settings.workers)]
         deadline = time.monotonic() + _READY_TIMEOUT_S
         for started in self._workers:
             self._wait_ready(started, deadline)
 
-    def _fork(self, number: int, *, first: bool = False) -> WorkerProcess:
+    def _fork(self, number: int) -> WorkerProcess:
         ready_read, ready_write = os.pipe()
         stacks_read, stacks_write = os.pipe()
         os.set_blocking(ready_read, False)
         line = None if self.bundled is None else self.bundled.desk.open_line(number, time.monotonic())
         pid = os.fork()
         if pid == 0:
-            self._be_worker(number, ready_write, stacks_write, line, first)
+            self._be_worker(number, ready_write, stacks_write, line)
         if line is not None:
             line.close()
         os.close(ready_write)
@@ -123,9 +121,7 @@ class Supervisor:
         now = time.monotonic()
         return WorkerProcess(number, pid, ready_read, stacks_read, now, StandstillClock(now))
 
-    def _be_worker(
-        self, number: int, ready_write: int, stacks_write: int, line: socket.socket | None, first: bool
-    ) -> None:
+    def _be_worker(self, number: int, ready_write: int, stacks_write: int, line: socket.socket | None) -> None:
         """Run a worker and never return: the supervisor's own clean-up must not run twice."""
         status = 1
         try:
@@ -162,7 +158,6 @@ class Supervisor:
                     ready=lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
                     number=number,
                     balances=self._balances,
-                    nobody_before=first and not self.settings.engine,
                     memory=self._memory,
                     doors=self.doors,
                     cells=None if self.cells is None or line is None else (self.cells, line),
@@ -188,7 +183,7 @@ class Supervisor:
         started.serves = True
 
     def _attend(self) -> None:
-        """Do what workers want of cells."""
+        """Carry out the workers' requests for cells."""
         if self.bundled is not None:
             self.bundled.desk.attend(time.monotonic())
 
@@ -200,7 +195,7 @@ class Supervisor:
         return self.stopped(desk.descriptors, _HURRIED_S if desk.is_hurried else WATCH_S)
 
     def watch(self) -> None:
-        """Restart what died or stands still, until a signal says stop."""
+        """Restart processes that died or stand still, until a signal says stop."""
         reloaded_at = time.monotonic()
         looked_at = 0.0
         while not self._is_stopped():
@@ -238,7 +233,7 @@ class Supervisor:
                     os.kill(watched.pid, signal.SIGHUP)
 
     def _watch_worker(self, number: int) -> None:
-        """Start a dead worker again, at once if it had served for a while; nobody waits for that."""
+        """Restart a dead worker, at once if it had served for a while; other work does not wait for that."""
         watched = self._workers[number]
         if not watched.dead:
             pid, status = os.waitpid(watched.pid, os.WNOHANG)
@@ -257,7 +252,7 @@ class Supervisor:
             self._workers[number] = self._fork(number)
 
     def _kill(self, watched: WorkerProcess, reason: str) -> None:
-        """Kill the worker before writing to the log: that could be what it waits for."""
+        """Kill the worker before writing to the log: the log could be the thing that it waits for."""
         stacks = read_stacks(watched.pid, watched.stacks)
         os.kill(watched.pid, signal.SIGKILL)
         watched.killed = True

@@ -44,7 +44,7 @@ _ABOUT = "about.json"
 
 @dataclass(frozen=True, slots=True)
 class BackupRules:
-    """When backups are made and how many are kept: `keep` counts those of one database, `timeout_s` is for one dump."""
+    """The schedule of backups: `keep` counts those of one database, `timeout_s` is for one dump."""
 
     directory: Path
     every_s: int

@@ -16,11 +16,11 @@ from weakref import WeakValueDictionary
 import structlog
 
 from tuplegate.access.tokens import RANDOM_BYTES, Token, make_id
+from tuplegate.background import keep, tick
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.databases import EngineDatabase, Leftover
 from tuplegate.catalog.metadata import Actor
 from tuplegate.engine import port
-from tuplegate.keeping import keep, tick
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -32,10 +32,9 @@ _AT_ONCE_MAX, _OF_ONE_MAX = 4, 2
 """Operations on databases that a worker runs at once, in all and for one organization. Each takes some of the engine's
 connections, which other requests need too."""
 _MOVES_MAX, _MOVES_OF_ONE_MAX = 2, 1
-"""The same for moves, which take places of their own: a move takes as long as there is data."""
+"""The same for moves, which have places of their own: the time of a move grows with the data."""
 _PAUSE_S = 4.0
-"""How long workers let go of a database before they must be asked again. The source of a copy stays paused by
-asking."""
+"""How long workers release a database before they must be asked again. The source of a copy stays paused by asking."""
 
 
 class Lifecycle:
@@ -253,8 +252,8 @@ class Lifecycle:
         await self._catalog.moves.forget_old()
 
     async def clear(self, id: str) -> None:
-        """Clear up after a reset or move, whether it succeeded or not: open the database in database, which may be
-        silenced, and drop the other one. The next sweep repeats what fails."""
+        """Clear up after a reset or move, whether it succeeded or not: open the database in use, which may be silenced,
+        and drop the other one. The next sweep repeats steps that fail."""
         try:
             leftovers = await self._catalog.databases.doom_leftovers(id)
             # The database in use comes first, so that it does not wait for an engine that is gone.
@@ -285,8 +284,8 @@ class Lifecycle:
 
     @asynccontextmanager
     async def pause(self, id: str, engine_name: str | None = None) -> AsyncIterator[None]:
-        """Ask all workers to let go of the database, repeatedly until the block ends. With `engine_name`, only while
-        the database has that name in the engine."""
+        """Ask all workers to release the database, repeatedly until the block ends. With `engine_name`, only while the
+        database has that name in the engine."""
         await self._catalog.databases.pause(id, _PAUSE_S, engine_name)
         keeper = keep("pauses", partial(self._keep_paused, id, engine_name))
         try:
@@ -308,7 +307,8 @@ class Lifecycle:
         return await self._see_through(self._places.run(actor.organization, work))
 
     async def see_through_move(self, organization: str, work: Coroutine[Any, Any, _T]) -> _T:
-        """Wait for a move of a database of the organization. Whoever asked for it, the tenant's code runs in it."""
+        """Wait for a move of a database of the organization. It takes the organization's place, whoever asked for it:
+        the tenant's code runs in it."""
         return await self._see_through(self._places_of_moves.run(organization, work))
 
     async def _see_through(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -319,7 +319,7 @@ class Lifecycle:
 
 
 class _Places:
-    """Bounds what runs at once, in all and for one organization."""
+    """Bounds concurrent work, in all and for one organization."""
 
     def __init__(self, at_once_max: int, of_one_max: int) -> None:
         self._at_once = asyncio.Semaphore(at_once_max)

@@ -1,11 +1,10 @@
 """Moves databases between engines so that after any crash each is on one of the two, complete and in use.
 
 A move works like a reset. The catalog first notes both names of the database; the successor is created and filled;
-then, while all workers hold requests for the database and its source is silent, one row of the catalog changes to say
-where it is. Whoever finds a move whose worker is gone looks at that row: the name in it is opened, the other one is
-dropped. So an interrupted move is undone if that row has not changed, and complete if it has.
-
-The source is silent from before its last changes are copied until it is dropped: the two can never both be written.
+then, while all workers hold requests for the database and its source is silent, one row of the catalog changes to name
+the successor. A worker that finds a move whose worker is gone looks at that row: the name in it is opened, the other
+one is dropped. So an interrupted move is undone if that row has not changed, and complete if it has. The source is
+silent from before its last changes are copied until it is dropped: the two can never both be written.
 """
 
 import asyncio
@@ -37,17 +36,17 @@ _HEARD_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How a database was moved, and for how long requests for it were held."""
+    """The way in which a database was moved, and the time for which its requests were held."""
 
     way: str
     held_ms: int
     reason: str | None
-    """Why it could not be copied while it was in use; None if it was."""
+    """The reason why it could not be copied while it was in use; None if it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Who moves which database, to which engine, and its name there."""
+    """The plan of a move: its actor, the database, the new engine, and the name there."""
 
     actor: Actor
     database: EngineDatabase
@@ -145,8 +144,8 @@ class Mover:
         await self._complete(plan, end, bring)
 
     async def _complete(self, plan: _Plan, end: _LastStep, bring: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Bring what is left while requests are held, and make the change. Whatever `bring` has to clear up with an
-        engine that does not answer, requests do not wait for that."""
+        """Bring the rest while requests are held, and make the change. If `bring` must clean up with an engine that
+        does not answer, requests do not wait for that."""
         work: asyncio.Task[None] | None = None
         try:
             async with self._pause_and_silence(plan.database, end):
@@ -230,7 +229,7 @@ def _check_is_settled(failure: port.EngineFailure, end: _LastStep) -> None:
 
 
 def _explain(failure: port.EngineFailure) -> str:
-    """Return why something could not be done, without the words of the engine."""
+    """Return the reason of a failure, without the words of the engine."""
     if isinstance(failure, port.NotInTime):
         return "a statement of the service's own had to wait too long for a lock of somebody else's"
     return "a statement of the service's own was refused" if isinstance(failure, port.StatementFailed) else str(failure)

@@ -1,26 +1,27 @@
 """Measures the databases of organizations that have a bound on the disk as a whole, in one worker at a time.
 
-What was measured is in the catalog. A worker that looks up a database learns there how much room the others of its
-organization take, and lets it have the rest.
+The sizes are in the catalog. A worker that looks up a database reads there how much room the others of its organization
+take, and grants it the rest.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from tuplegate.background import tick
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.engine import port
-from tuplegate.keeping import tick
 from tuplegate.tenancy.alone import work_alone
 
 _EVERY_S: Final = 10.0
 _SHARE: Final = 4
-"""Where measuring takes long, it is done for a fifth of the time."""
+"""If measuring takes long, it is done for a fifth of the time."""
 _NAME: Final = "organization sizes"
 
 
 class OrganizationSizes:
-    """`is_bounded` says of a tier and limits whether an organization with them has a bound."""
+    """Measures organizations. `is_bounded` returns whether an organization with this tier and these limits has a
+    bound."""
 
     def __init__(
         self,

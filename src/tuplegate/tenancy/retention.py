@@ -7,9 +7,9 @@ from typing import Final
 import structlog
 
 from tuplegate.access.retention import choose_share
+from tuplegate.background import tick
 from tuplegate.catalog.retention import PORTION, OldRecords, RecordTable
 from tuplegate.engine import port
-from tuplegate.keeping import tick
 from tuplegate.tenancy.alone import work_alone
 
 _log: Final = structlog.get_logger()
@@ -22,7 +22,7 @@ _NAME: Final = "retention"
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """How long records of a kind are kept, and how many: of one organization, and in all."""
+    """The bounds on records of a kind: their age, and their number, for one organization and in all."""
 
     records: RecordTable
     days: int
@@ -43,7 +43,7 @@ class Retention:
             await tick(_EVERY_S)
 
     async def remove_all(self) -> None:
-        """Remove whatever is beyond the rules."""
+        """Remove all records beyond the rules."""
         for rule in self._rules:
             removed = 0
             while (portion := await self._records.remove_older(rule.records, rule.days)) > 0:

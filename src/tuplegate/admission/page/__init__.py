@@ -17,7 +17,7 @@ def page() -> bytes:
 
 @cache
 def policy() -> bytes:
-    """It runs its own script, by hash, shows its own style, and asks its own address; nothing else."""
+    """The page may run its own script, by hash, show its own style, and ask its own address; nothing else."""
     script, style = (b64encode(sha256(text.encode()).digest()).decode() for text in (_script(), _style()))
     return (
         f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data:; "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tuplegate.cli.value_forms import DOCUMENT_SQL
+from tuplegate.cli.transfer.value_forms import DOCUMENT_SQL
 from tuplegate.client.statements import quote
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _NAMED = "join pg_namespace n on n.oid = {schema}"
 
 
 def _of(table: str, oid: str, schema: str) -> str:
-    """Return the end of a query for what the tenant has made, in schemas of its own."""
+    """Return the end of a query for the tenant's own objects, in schemas of its own."""
     return f"from {table} {_NAMED.format(schema=schema)} where {_OWN} and {_NO_EXTENSION.format(oid=oid)}"
 
 

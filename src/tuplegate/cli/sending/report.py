@@ -9,9 +9,9 @@ COLUMNS = ("kind", "name", "result", "note")
 class Result(StrEnum):
     TAKEN = "taken"
     CHANGED = "changed"
-    """It is there, and not as it was; the note says how."""
+    """It was made in another form; the note says how."""
     MISSING = "missing"
-    """The other engine has it not; the note says why."""
+    """The other engine lacks it; the note says why."""
     SAME = "same"
     """As many rows with the same values."""
     DIFFERENT = "different"

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tuplegate.cli.sending.definitions import Record, Relation
-from tuplegate.cli.value_forms import text_sql
+from tuplegate.cli.transfer.value_forms import text_sql
 from tuplegate.client.statements import quote
 from tuplegate.client.values import Number, RepeatedNames, write
 
@@ -94,7 +94,7 @@ def digest_rows(client: "Client", table: Relation, columns: Sequence[Record]) ->
 
 
 def _find_form(type: str) -> Callable[[str], str]:
-    """Return what gives a value of the type one form, where engines write it in several."""
+    """Return a function that gives values of the type one form, if engines write it in several."""
     if type in ("json", "jsonb"):
         return _order_names
     if type in ("real", "double precision"):

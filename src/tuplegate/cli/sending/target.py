@@ -1,6 +1,6 @@
-"""Makes definitions in the database that receives: each is tried as it was, then in forms that more engines take.
+"""Makes definitions in the receiving database: tries each as it was, then in forms that more engines accept.
 
-The engine decides, not a list of engines: what it refuses in every form is in the report, with its words.
+The engine decides, not a list of engines: if it refuses a definition in every form, the report has its words.
 """
 
 import re
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuplegate.client import Client
 
 Way = tuple[str, str]
-"""A statement, and what is changed by it; nothing where it is empty."""
+"""A statement, and a description of its change; empty if it changes nothing."""
 
 _KINDS = {"p": "primary key", "u": "unique", "c": "check", "f": "foreign key", "x": "exclusion"}
 _OPERATOR_CLASS = re.compile(r" (?:\w+\.)?\w+_ops\b")
@@ -25,7 +25,7 @@ _NOT_SENT = "its code is written for the engine that it was on: write it anew, o
 
 
 class Target:
-    """The database that receives. `report` gets what becomes of each definition."""
+    """The receiving database. `report` gets the result of each definition."""
 
     def __init__(self, client: "Client", report: Report) -> None:
         self._client = client
@@ -33,7 +33,7 @@ class Target:
         self._types: dict[str, bool] = {}
 
     def _try(self, sql: str) -> str | None:
-        """Run a statement; return why it was refused."""
+        """Run a statement; return the reason if it was refused."""
         from tuplegate.client import BadRequest, SqlError
 
         try:
@@ -184,7 +184,7 @@ class Target:
             left = refused
 
     def set_sequences(self, found: Definitions) -> None:
-        """Let sequences go on where they were."""
+        """Let sequences continue where they were."""
         columns = {
             name: (table.full_name, column) for table in found.tables for column, name in table.identities.items()
         }

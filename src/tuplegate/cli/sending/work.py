@@ -6,12 +6,12 @@ from tuplegate.cli.sending.definitions import Record, Relation, read_definitions
 from tuplegate.cli.sending.report import Report, Result
 from tuplegate.cli.sending.rows import digest_rows, send_rows
 from tuplegate.cli.sending.target import Target
-from tuplegate.cli.transfer import ProgressLine
+from tuplegate.cli.transfer.command import ProgressLine
 from tuplegate.client import Client
 
 
 def send_database(source: Client, to: Client) -> Report:
-    """Send everything; return what became of it."""
+    """Send everything; return the report."""
     report = Report()
     if (kind := source.health()["engine"]["kind"]) != "postgresql":
         raise remote.Failed(

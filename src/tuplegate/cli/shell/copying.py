@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuplegate.cli.files import FORMATS
 from tuplegate.cli.remote import run_with
 from tuplegate.cli.splitting import Reader
-from tuplegate.cli.transfer import export, import_
+from tuplegate.cli.transfer.command import export, import_
+from tuplegate.cli.transfer.files import FORMATS
 
 if TYPE_CHECKING:
     from tuplegate.client import Client

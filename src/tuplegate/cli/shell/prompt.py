@@ -16,8 +16,8 @@ from pygments.lexers.sql import PostgresLexer
 
 from tuplegate.cli.output import has_color
 from tuplegate.cli.shell.commands import COMMANDS
-from tuplegate.cli.shell.completion import Candidate, suggest, suggest_relations
-from tuplegate.cli.shell.names import NameKeeper
+from tuplegate.cli.shell.completion.completion import Candidate, suggest, suggest_relations
+from tuplegate.cli.shell.completion.names import NameKeeper
 from tuplegate.cli.shell.shell import Shell, find_command
 from tuplegate.cli.splitting import Reader, is_complete
 
@@ -98,7 +98,7 @@ def _make_bindings(shell: Shell) -> KeyBindings:
 
 
 def read_typed_texts(shell: Shell) -> Iterator[str]:
-    """Yield what a person types: complete statements and commands, each of one or more lines."""
+    """Yield the typed texts: complete statements and commands, each of one or more lines."""
     history = FileHistory(str(create_history_file()))
     keeper = shell.names = NameKeeper(shell.client)
     keeper.refresh()

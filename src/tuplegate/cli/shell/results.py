@@ -1,4 +1,4 @@
-"""Shows rows in the shell: in which form, through a pager or not, with timing or not."""
+"""Shows rows in the shell: the format, the pager, and timing."""
 
 import sys
 import time
@@ -22,8 +22,8 @@ def say(text: str) -> None:
 
 
 class Results:
-    """How rows are shown. `expanded` is off, on or auto. `pager` turns paging on; without `interactive` there is
-    none."""
+    """The way that rows are shown. `expanded` is off, on or auto. `pager` turns paging on; without `interactive` there
+    is none."""
 
     def __init__(self, format: str | None, interactive: bool) -> None:
         self.format = format or choose_format()
@@ -68,7 +68,7 @@ class Results:
         writer.end()
 
     def remark(self, text: str) -> None:
-        """Write what only a person wants to know."""
+        """Write a remark that only concerns a person."""
         if self._interactive:
             say(text)
 

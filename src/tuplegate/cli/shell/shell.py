@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed, translate_failures
 from tuplegate.cli.shell.block import Act, classify, is_chained, is_read_only, remark_on_effect
-from tuplegate.cli.shell.names import NameKeeper, may_change_names
+from tuplegate.cli.shell.completion.names import NameKeeper, may_change_names
 from tuplegate.cli.shell.results import Results, say
 from tuplegate.cli.splitting import CommandLine, Reader
 
@@ -39,8 +39,8 @@ class Shell:
         self.results = results
         self.reader = Reader()
         self.transaction: OpenTransaction | None = None
-        """What BEGIN has opened. It stays until COMMIT or ROLLBACK, even if it has failed or expired meanwhile: what
-        follows was meant for it, and must not run outside of it."""
+        """The transaction that BEGIN has opened. It stays until COMMIT or ROLLBACK, even if it has failed or expired
+        meanwhile: later statements were meant for it, and must not run outside of it."""
         self.names: NameKeeper | None = None
         """Names for completion; None if nobody types."""
         self.last = ""
@@ -66,12 +66,12 @@ class Shell:
 
     @property
     def current(self) -> str:
-        """The text that commands act on: pending text, else what ran last."""
+        """The text that commands act on: pending text, else the last one that ran."""
         return self.reader.pending.strip() or self.last
 
     @property
     def source(self) -> "Client | OpenTransaction":
-        """Return what runs statements: the open transaction, or the client."""
+        """Return the object that runs statements: the open transaction, or the client."""
         return self.client if self.transaction is None else self.transaction
 
     def take(self, text: str) -> None:
@@ -234,7 +234,7 @@ def _give_up_if_lost(transaction: "OpenTransaction") -> None:
 
 
 def _explain_state(transaction: "OpenTransaction") -> tuple[str, ...]:
-    """Return what a failure means for the transaction."""
+    """Return the consequences of a failure for the transaction, for people."""
     if transaction.state == "failed":
         return ("the transaction has failed: ROLLBACK ends it, ROLLBACK TO a savepoint goes on before the failure",)
     if transaction.state == "aborted":

@@ -1,6 +1,6 @@
 """Carries connections of local programs to the service: each over a WebSocket of its own.
 
-Nothing is kept here. While one side does not take what the other sends, the other is not read.
+Nothing is stored here. While one side does not take data, the other side is not read.
 """
 
 import asyncio
@@ -49,7 +49,8 @@ class Counts:
 
 @dataclass(frozen=True)
 class Service:
-    """Where the service is, and what the tunnel says to it. `database` is for every connection, if it is given."""
+    """The address of the service, and the tunnel's identification. `database` is for every connection, if it is
+    given."""
 
     url: str
     key: str = field(repr=False)

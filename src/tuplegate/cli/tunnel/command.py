@@ -75,7 +75,7 @@ async def _serve(tunnel: "Tunnel", port: int | None) -> None:
 
 
 async def _show(counts: "Counts", stop: asyncio.Event) -> None:
-    """Show what is carried on one line of a terminal, until it is to stop."""
+    """Show the counts on one line of a terminal, until it is told to stop."""
     is_terminal = sys.stderr.isatty()
     while not stop.is_set():
         if is_terminal:

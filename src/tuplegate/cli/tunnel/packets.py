@@ -83,13 +83,13 @@ def write_error(message: str, sqlstate: str) -> bytes:
 
 @dataclass
 class ServiceStart:
-    """Takes what the service sends, and leaves out that it asks for the password, which it has been sent."""
+    """Passes the service's start on, except for its request for the password, which was sent already."""
 
     is_over: bool = False
     _data: bytes = b""
 
     def take(self, data: bytes) -> bytes:
-        """Return what is to be passed on."""
+        """Return the bytes to pass on."""
         self._data += data
         passed = b""
         while not self.is_over and len(self._data) >= 5:

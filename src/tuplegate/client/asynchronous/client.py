@@ -303,7 +303,7 @@ class AsyncClient(ClientBase):
         return make_records(Table, (await self._ask_data_plane("GET", "/tables")).body["tables"])
 
     async def capabilities(self) -> dict[str, Any]:
-        """Return what this service and its engine can do, and the limits in force."""
+        """Return the abilities of this service and its engine, and the limits in force."""
         return dict((await self._ask_data_plane("GET", "/capabilities")).body)
 
     async def capability(self, name: str) -> dict[str, Any]:
@@ -365,5 +365,5 @@ class AsyncClient(ClientBase):
         return [dict(item) for item in await self._control.list("/v1/usage")]
 
     async def audit(self, *, limit: int = 100) -> list[dict[str, Any]]:
-        """Return who did what on the control plane, newest first."""
+        """Return the audit of the control plane, newest first."""
         return [dict(item) for item in await self._control.list("/v1/audit", limit)]

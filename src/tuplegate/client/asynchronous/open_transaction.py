@@ -149,7 +149,7 @@ class AsyncOpenTransaction(Progressing):
         if self._stream is not None:
             await self._stream.aclose()
         if self.id is not None:
-            # What may still be running would refuse a rollback; it is aborted.
+            # A statement that may still be running would make the service refuse a rollback, so abort.
             await self._tell("abort" if progress.is_running else "rollback", timeout_s)
         progress.end(TransactionState.ABORTED, progress.reason or "rollback")
 

@@ -302,7 +302,7 @@ class Client(ClientBase):
         return make_records(Table, (self._ask_data_plane("GET", "/tables")).body["tables"])
 
     def capabilities(self) -> dict[str, Any]:
-        """Return what this service and its engine can do, and the limits in force."""
+        """Return the abilities of this service and its engine, and the limits in force."""
         return dict((self._ask_data_plane("GET", "/capabilities")).body)
 
     def capability(self, name: str) -> dict[str, Any]:
@@ -364,5 +364,5 @@ class Client(ClientBase):
         return [dict(item) for item in self._control.list("/v1/usage")]
 
     def audit(self, *, limit: int = 100) -> list[dict[str, Any]]:
-        """Return who did what on the control plane, newest first."""
+        """Return the audit of the control plane, newest first."""
         return [dict(item) for item in self._control.list("/v1/audit", limit)]

@@ -235,7 +235,8 @@ class Organizations(Collection):
         tier: str | None = None,
         limits: Mapping[str, int | None] | None = None,
     ) -> Organization:
-        """Change what is given. `limits` are changed one by one; None leaves one to the tier and the settings again."""
+        """Change the given fields. `limits` are changed one by one; None leaves one to the tier and the settings
+        again."""
         body = drop_none(name=name, tier=tier, limits=None if limits is None else dict(limits))
         answer = self._plane.send("PATCH", write_path("organizations", id), body)
         return make_record(Organization, answer)

@@ -1,1 +1,1 @@
-"""Finds out what this engine can really do: probes that run on it, and their verdicts."""
+"""Finds the real abilities of this engine: runs probes on it, and judges the results."""

@@ -1,4 +1,4 @@
-"""Probes of what can be defined: constraints, indexes, triggers, procedures, partitions, views, rights."""
+"""Probes of definitions: constraints, indexes, triggers, procedures, partitions, views, rights."""
 
 from tuplegate.data_plane.capabilities.probes import Probe, does, fails, gives, probe
 

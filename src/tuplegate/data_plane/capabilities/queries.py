@@ -1,4 +1,4 @@
-"""Probes of what a query can say."""
+"""Probes of the features of queries."""
 
 from tuplegate.data_plane.capabilities.probes import does, gives, probe
 

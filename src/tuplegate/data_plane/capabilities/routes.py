@@ -10,7 +10,7 @@ from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX
 from tuplegate.data_plane.capabilities.matrix import PROBES, Matrix, find_near
 from tuplegate.data_plane.capabilities.probes import Observation, Probed
 from tuplegate.data_plane.capabilities.runner import run_probe
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.storage_test import BYTES_MAX
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
@@ -91,7 +91,7 @@ class CapabilityRoutes:
 
 
 def _show(one: Observation) -> dict[str, object]:
-    """Return an observation as it is shown. Moves of a race need not succeed: instead, they name their transaction."""
+    """Return an observation for the answer. Moves of a race need not succeed: instead, they name their transaction."""
     error = None if one.error is None else {"message": one.error, "sqlstate": one.sqlstate}
     about: dict[str, object] = {"as_expected": one.expected} if one.actor is None else {"transaction": one.actor}
     return {"sql": one.sql, "rows": one.rows, "error": error, **about, "exec_us": one.microseconds}

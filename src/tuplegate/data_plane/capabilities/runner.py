@@ -57,7 +57,7 @@ async def run_probe(probed: Probed, database: str, probe: AnyProbe) -> Report:
                     observations = await probe.run(probed, database)
             return Report(all(one.expected for one in observations), observations, _since(started))
         except port.Conflict:
-            # A conflict with something else tells nothing about what was asked.
+            # A conflict with other work says nothing about the probed feature.
             if attempt == _ATTEMPTS_MAX:
                 raise
             attempt += 1

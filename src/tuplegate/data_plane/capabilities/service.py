@@ -1,6 +1,6 @@
 """Exercises: features of the service beyond SQL, used through the port as a request would.
 
-None of them leaves anything behind at any moment: what they make goes with the transaction that made it, or with the
+None of them leaves anything behind at any moment: their objects vanish with the transaction that made them, or with the
 connection.
 """
 

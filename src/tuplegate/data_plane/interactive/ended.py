@@ -1,7 +1,7 @@
-"""Remembers what became of open transactions that have ended, and the last answers to their clients.
+"""Remembers the outcomes of open transactions that have ended, and the last answers to their clients.
 
-Each organization has a shelf of its own, so nobody's transactions are forgotten because others have many. What was
-committed is recorded in its database, too.
+Each organization has a shelf of its own, so nobody's transactions are forgotten because others have many. A commit is
+recorded in its database, too.
 """
 
 from collections import OrderedDict
@@ -16,8 +16,8 @@ _ENTRIES_MAX: Final = 1_000
 """Entries on one shelf."""
 _SHELF_BYTES_MAX: Final = 4 * 2**20
 _BYTES_MAX: Final = 64 * 2**20
-"""Bytes of answers on one shelf, and on all. Beyond that the oldest answers of the fullest shelf are forgotten; what
-became of their transactions stays known."""
+"""The bytes of answers on one shelf, and on all. Beyond that the oldest answers of the fullest shelf are forgotten; the
+outcomes of their transactions stay known."""
 
 
 class Answer:
@@ -74,7 +74,7 @@ class EndedTransactions:
         return None if shelf is None else shelf.entries.get(id)
 
     def put(self, organization: str, id: str, ended: Ended) -> None:
-        """Remember one, also one that is known already."""
+        """Remember an ended transaction; replace the entry of one that is known already."""
         shelf = self._shelves.setdefault(organization, _Shelf())
         self._shelves.move_to_end(organization)
         before = shelf.bytes

@@ -1,4 +1,4 @@
-"""Finds the open transaction that a request is about: here, in another worker, or among those that have ended."""
+"""Finds the open transaction of a request: in this worker, in another, or among those that have ended."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -8,7 +8,7 @@ import msgspec
 from tuplegate.access.transaction_ids import IdKind, TransactionIds
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.interactive.ended import Answer, Ended, explain_end
 from tuplegate.data_plane.interactive.handover import Handover, Holder, HolderGone, HolderSilent
 from tuplegate.data_plane.interactive.held import Held, Holdings, find_repeated
@@ -24,7 +24,7 @@ _KNOWN_MAX: Final = 1_000
 
 
 class Finder:
-    """`ids` tell who holds a transaction; `handover` reaches that worker."""
+    """Finds transactions for requests. `ids` tell the holder of a transaction; `handover` reaches that worker."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class Finder:
         self._handover = handover
         self._ids = ids
         self._holders: dict[tuple[str, str], Holder] = {}
-        """By database and id, of ids that were found to be genuine."""
+        """The holders, by database and id, of ids that were found to be genuine."""
 
     async def find_held(
         self, exchange: Exchange, identity: Identity, sequence: int | None, *, commits: bool = False, ends: bool = False
     ) -> Held | None:
-        """Return the transaction that the request is about; None where it is over and the request is answered.
+        """Return the transaction of the request; None if it is over and the request is answered.
 
-        No other worker holds it. A commit, or a rollback, of one that is over is answered with what became of it.
+        No other worker holds it. A commit or a rollback of one that is over is answered with its outcome.
         """
         target = await self._identities.find_target(identity, exchange)
         id = exchange.path_values["id"]
@@ -90,7 +90,7 @@ class Finder:
             raise explain_end(id, outcome)
 
     def run_where_held(self, exchange: Exchange, identity: Identity, run: Run) -> Awaitable[None]:
-        """Run a request where its transaction is held: here, or in another worker, which reads the body then."""
+        """Run a request where its transaction is held: here, or in another worker, which then reads the body."""
         if exchange.path_values["id"] in self._holdings.open:
             return run(exchange, identity)
         return self._ask_holder(exchange, identity, run)
@@ -102,8 +102,8 @@ class Finder:
             await run(exchange, identity)
 
     async def tell_state(self, exchange: Exchange, identity: Identity, *, abort: bool) -> bool:
-        """Answer with the state of an open transaction, which is aborted before if it can be. Return False for the id
-        of another one."""
+        """Answer with the state of an open transaction; with `abort`, roll it back first if it still can be. Return
+        False if the id is of another kind."""
         target = await self._identities.find_target(identity, exchange)
         id = exchange.path_values["id"]
         holder = self._find_holder(id, target)
@@ -132,7 +132,8 @@ class Finder:
         return True
 
     def _find_holder(self, id: str, target: port.Target) -> Holder | None:
-        """Return who holds the transaction, or held it. None where it is no id of an open one in that database."""
+        """Return the worker that holds or held the transaction; None if the id is not one of an open transaction in
+        this database."""
         known = self._holders.get((target.id, id))
         if known is not None:
             return known
@@ -145,8 +146,8 @@ class Finder:
         return holder
 
     def _find_here(self, id: str, identity: Identity, target: port.Target) -> Held | None:
-        """Return the transaction where this worker holds it. Raises not_found where another key has begun it, or where
-        it is one of another database. An id that is held was signed here, and need not be checked again."""
+        """Return the transaction if this worker holds it. Raises not_found if another key has begun it, or it belongs
+        to another database. An id that is held was signed here, and need not be checked again."""
         held = self._holdings.open.get(id)
         if held is None:
             return None
@@ -162,14 +163,15 @@ class Finder:
         return None if ended is None or ended.outcome is port.Outcome.IN_PROGRESS else ended
 
     async def _settle(self, target: port.Target, id: str) -> port.Outcome:
-        """Return the outcome of one that nobody holds: what is not committed never will be."""
+        """Return the outcome of a transaction that nobody holds: unless it is committed, it never will be."""
         try:
             return await self._records.abort_id(target.database, id, even_if_full=True)
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
 
     async def _handed_over(self, exchange: Exchange, holder: Holder) -> bool:
-        """Return whether another worker holds the transaction, and has answered. One that is gone holds nothing."""
+        """Return whether another worker holds the transaction, and has answered. A worker that is gone holds
+        nothing."""
         handover = self._handover
         if holder.number == handover.own.number:
             return False

@@ -1,8 +1,8 @@
 """Hands a request over to the worker that holds its transaction, and passes the answer on.
 
-Among the workers of one machine it goes over a socket that only they can open; to another machine over that one's own
-address, whose workers hand it on among themselves. The holder checks the token once more, but counts the request
-against no quota: a MAC tells it that the request was counted where it arrived.
+Among the workers of one machine it goes over a socket that only they can open; to another machine over that machine's
+own address, whose workers hand it on among themselves. The holder checks the token once more, but counts the request
+against no quota: a MAC proves that the request was counted where it arrived.
 """
 
 import hmac
@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
+from tuplegate.background import within
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.forwarding.answer_reader import AnswerReader
 from tuplegate.http.forwarding.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
-from tuplegate.http.message import CHUNKED
 from tuplegate.http.origins import Origin, parse_origin
-from tuplegate.keeping import within
+from tuplegate.http.parsing.message import CHUNKED
 
 HEADER: Final = b"tuplegate-handed-over"
 NODE_BITS: Final = 48
@@ -29,7 +29,7 @@ _IDLE_S: Final = 20.0
 _STATE_S: Final = 5.0
 _PATHS_MAX: Final = 1_000
 """Paths whose MACs are remembered, once a fellow has sent them."""
-# What is made anew on the way, or was said of the first connection only.
+# Headers that each hop writes anew, or that concern the first connection only.
 _NOT_PASSED_ON: Final = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     b"content-length", b"expect", b"host", b"origin", HEADER,
@@ -40,7 +40,7 @@ _NOT_PASSED_BACK: Final = re.compile(
 
 
 class HolderGone(Exception):
-    """Whoever held the transaction is gone."""
+    """The holder of the transaction is gone."""
 
 
 class HolderSilent(Exception):
@@ -83,11 +83,12 @@ class _PassedHead:
 
 
 FindNode = Callable[[int], Awaitable[str | None]]
-"""Returns the address of another machine by its number, "" where that is not known; None where it is gone."""
+"""Returns the address of another machine by its number, "" if that is unknown; None if the machine is gone."""
 
 
 class Handover:
-    """`own` is this worker, `fellows` the sockets of all workers of this machine, by number."""
+    """Hands requests over to other workers. `own` is this worker, `fellows` the sockets of all workers of this machine,
+    by number."""
 
     def __init__(self, own: Holder, fellows: Sequence[str], find_node: FindNode, secret: bytes) -> None:
         self.own = own
@@ -163,7 +164,7 @@ class Handover:
             connection.end()
 
     def _find_fellow(self, holder: Holder) -> UpstreamAddress | None:
-        """Return the address of another worker of this machine; None where the holder is on another machine."""
+        """Return the address of another worker of this machine; None if the holder is on another machine."""
         if holder.node != self.own.node:
             return None
         if holder.worker >= len(self._fellows) or holder.worker == self.own.worker:
@@ -206,7 +207,7 @@ class Handover:
         return text
 
     async def ask_state(self, exchange: Exchange, holder: Holder) -> str | None:
-        """Return the state of the transaction as the holder tells it; None where it tells nothing in time."""
+        """Return the state of the transaction as the holder tells it; None if it does not answer in time."""
         try:
             return await within(
                 _STATE_S, self._ask_state(exchange, self._find_fellow(holder) or await self._find_address(holder))
@@ -244,7 +245,7 @@ class Handover:
 
 
 def _find_companion(exchange: Exchange, address: UpstreamAddress) -> UpstreamConnection | None:
-    """Return the connection that the client's last request went over, where it can take another to that address."""
+    """Return the connection of the client's last request, if it can take another one to that address."""
     companion = exchange.outgoing.companion
     return companion if isinstance(companion, UpstreamConnection) and address.is_fresh(companion) else None
 

@@ -1,4 +1,4 @@
-"""The open transactions that this worker holds, how long each may stay open, and what became of those that ended."""
+"""The open transactions that this worker holds, how long each may stay open, and the outcomes of ended ones."""
 
 import asyncio
 from collections import Counter
@@ -8,7 +8,7 @@ from functools import partial
 from time import time
 from typing import Final
 
-from tuplegate.admission.seats import WorkerSeats
+from tuplegate.admission.fair_use.seats import WorkerSeats
 from tuplegate.data_plane.interactive.ended import Answer, Ended, EndedTransactions, explain_end
 from tuplegate.engine import port
 from tuplegate.metrics.sums import Counted
@@ -20,8 +20,8 @@ _READER_S: Final = 1.0
 
 
 class Beginner:
-    """Who began a transaction, and where: the key, its organization, the database by its id and by the engine's name,
-    the token that came with the request, and whether that may write in it."""
+    """The beginner of a transaction: the key, its organization, the database by its id and by the engine's name, the
+    token that came with the request, and whether that token may write in it."""
 
     def __init__(self, key: str, organization: str, target: port.Target, token: bytes, may_write: bool) -> None:
         self.key = key
@@ -51,10 +51,10 @@ _seconds: Final = _Seconds()
 
 # size: what a client can ask of an open transaction is here, in one place.
 class Held:
-    """One open transaction, and who began it.
+    """One open transaction, and its beginner.
 
-    `sequence` is the last number that a request came with, and `answer` what that was answered, or the request that
-    ended it. `end_stream` ends the stream that runs, whether its reader has taken it or not.
+    `sequence` is the number of the last request, and `answer` the answer to that request, or to the one that ended the
+    transaction. `end_stream` ends the stream that runs, even if its reader has not taken it.
     """
 
     def __init__(
@@ -81,19 +81,19 @@ class Held:
 
     @property
     def left_s(self) -> float:
-        """How much of its life is left."""
+        """The seconds that the transaction may still stay open."""
         return max(self._ends_at - self._loop.time(), 0.001)
 
     @property
     def expires_at(self) -> str:
-        """When it is rolled back if no further request comes."""
+        """The time at which it is rolled back if no further request comes."""
         now = self._loop.time()
         until = min(self._ends_at, now + self._idle_s if self.is_busy else self._idle_until)
         second, ms = divmod(int((time() + max(0.0, until - now)) * 1000), 1000)
         return f"{_seconds.write(second)}.{ms:03}Z"
 
     def begin_request(self, sequence: int | None) -> Answer | None:
-        """Begin a request, unless it is the last one once more: then return what that was answered."""
+        """Begin a request, unless it is the last one once more: then return the answer to that."""
         if self.is_busy or self.transaction.state is port.OpenState.BUSY:
             raise ServiceError("transaction_in_use", f"another request of {self.id} is still running")
         repeated = find_repeated(sequence, self.sequence, self.answer)
@@ -106,7 +106,7 @@ class Held:
         return repeated
 
     def end_request(self, answer: Answer | None) -> None:
-        """End a request. Its answer is kept where it can be asked for again: by its number, or as that of the end."""
+        """End a request. Its answer is kept if it can be asked for again: by its number, or as that of the end."""
         self.is_busy = False
         if self._is_numbered or self.transaction.over is not None:
             self.answer = answer
@@ -142,7 +142,7 @@ class Held:
         await self.wait_until_over()
 
     async def wait_until_over(self) -> None:
-        """Wait until it is over in the engine, and known to have ended."""
+        """Wait until the transaction is over in the engine, and recorded as ended."""
         if self._is_closed:
             return
         if self._over is None:
@@ -159,7 +159,7 @@ class Held:
 
 
 def find_repeated(sequence: int | None, last: int, answer: Answer | None) -> Answer | None:
-    """Return the answer to the last request, where this is that one again; None where it is the next one."""
+    """Return the answer to the last request, if this is that request again; None if it is the next one."""
     if sequence is None or sequence == last + 1:
         return None
     if sequence == last and answer is not None:
@@ -171,7 +171,7 @@ def find_repeated(sequence: int | None, last: int, answer: Answer | None) -> Ans
 
 
 class Holdings:
-    """`open` are the transactions by id; `ended` those that have ended. `ends` counts them by what became of them."""
+    """The open transactions by id, and the `ended` ones. `ends` counts the latter by outcome."""
 
     def __init__(self, seats: WorkerSeats) -> None:
         self.seats = seats
@@ -208,7 +208,7 @@ class Holdings:
         return {held.begun_by.token for held in self.open.values()}
 
     def revoke(self, token: bytes) -> None:
-        """Roll back what was begun with a token that is good for nothing any more."""
+        """Roll back transactions that were begun with a token that is no longer valid."""
         for held in [held for held in self.open.values() if held.begun_by.token == token]:
             held.abort(port.EndReason.REVOKED)
 

@@ -1,4 +1,4 @@
-"""`POST /v1/transaction/begin` and what follows it: statements, commit, rollback, and the state of it all."""
+"""`POST /v1/transaction/begin` and the routes of an open transaction: statements, commit, rollback, and its state."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,7 +13,7 @@ from tuplegate.access.scopes import Scope
 from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.interactive.ended import Answer, explain_end
 from tuplegate.data_plane.interactive.finding import Finder, describe, replay
 from tuplegate.data_plane.interactive.handover import Handover
@@ -57,7 +57,7 @@ _UNAVAILABLE: Final = 503
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """The open transactions of this worker, and the way to those of others."""
+    """The open transactions of this worker, and the way to those of other workers."""
 
     holdings: Holdings
     handover: Handover
@@ -65,7 +65,7 @@ class OpenTransactions:
 
 @dataclass(frozen=True, slots=True)
 class OpenBounds:
-    """`idle_ms` and `life_ms` are what a transaction gets that asks for nothing; it may ask for `…_max`."""
+    """Bounds of open transactions. `idle_ms` and `life_ms` are the defaults; a request may ask for up to `…_max`."""
 
     statements_max: int
     idle_ms: int
@@ -75,7 +75,8 @@ class OpenBounds:
 
 
 class OpenTransactionRoutes:
-    """`finder` knows where the transaction of a request is, `others` all other transactions."""
+    """The routes of open transactions. `finder` finds the transaction of a request, `others` handles all other
+    transactions."""
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class OpenTransactionRoutes:
     async def _run_first(
         self, exchange: Exchange, held: Held, first: port.Statement, lists: ParamsList | None, bounds: port.Bounds
     ) -> Answer:
-        """Run the first statement. Where it fails there is nothing to go on with, so the transaction ends."""
+        """Run the first statement. If it fails, the transaction ends, since nothing was begun that could continue."""
         try:
             result = await held.transaction.query(first, bounds, lists)
         except port.EngineFailure as failure:
@@ -220,7 +221,7 @@ class OpenTransactionRoutes:
     async def _take(
         self, exchange: Exchange, identity: Identity, sequence: int | None, *, commits: bool = False
     ) -> Held | None:
-        """Return the transaction, busy with this request; None where the request is answered already."""
+        """Return the transaction, busy with this request; None if the request is answered already."""
         held = await self._finder.find_held(exchange, identity, sequence, commits=commits)
         repeated = None if held is None else held.begin_request(sequence)
         if repeated is not None:
@@ -271,7 +272,7 @@ class OpenTransactionRoutes:
             exchange.respond(failed.status, failed.body)
 
     async def _see_through(self, held: Held, sequence: int | None, work: Coroutine[Any, Any, Answer]) -> Answer:
-        """Run the work to its end, and keep its answer. Where the client leaves, its statement goes on only if the
+        """Run the work to its end, and keep its answer. If the client leaves, its statement continues only if the
         client can ask for the answer again."""
         future = see_through(self._finish_with(held, work), _ignore)
         try:
@@ -293,8 +294,8 @@ class OpenTransactionRoutes:
         return answer
 
     def _finish(self, held: Held, answer: Answer | None) -> None:
-        """Keep the answer, unless it is too large, or asks for the request again though the transaction is over: who
-        sends that again is told what became of the transaction."""
+        """Keep the answer, unless it is too large, or tells the client to repeat the request although the transaction
+        is over: a repetition is then answered with the transaction's outcome."""
         if answer is not None:
             is_vain = answer.status == _UNAVAILABLE and held.transaction.over is not None
             answer = None if is_vain or len(answer.body) > ANSWER_BYTES_MAX else answer

@@ -1,1 +1,1 @@
-"""`POST /sql`: Neon's protocol of SQL over HTTP, which its driver and what is built on it speak."""
+"""`POST /sql`: Neon's protocol of SQL over HTTP, for its driver and for tools built on that."""

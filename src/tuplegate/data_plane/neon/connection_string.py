@@ -31,10 +31,8 @@ class _Translation:
 
 
 def translate_login(exchange: Exchange) -> None:
-    """Put the key and the database where every route has them, and have errors written as Neon's clients read them.
-
-    A token in `Authorization` goes before the password. Raises malformed_request and unauthenticated.
-    """
+    """Put the key and the database where every route has them, and have errors written as Neon's clients read them. A
+    token in `Authorization` takes precedence over the password. Raises malformed_request and unauthenticated."""
     exchange.error_writer = write_error
     noted = exchange.head.noted
     if not isinstance(noted, _Translation):
@@ -52,7 +50,7 @@ def find_options(exchange: Exchange) -> SqlOptions:
 
 
 def _translate(headers: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """Return the headers with what the connection string says. No error repeats any of it: the key is in it."""
+    """Return the headers with the data of the connection string. No error repeats any part of it: the key is in it."""
     text = headers.get(b"neon-connection-string")
     has_token = b"authorization" in headers
     if text is None:

@@ -1,7 +1,7 @@
 """Writes errors as Neon's clients read them: the fields of the engine's error, with status 400.
 
-The driver reads only 400 as JSON. So what is wrong with a statement, a key or a database is 400 here; what a proxy or a
-client may wait for and send again (429, 503) keeps its status, and so does what concerns HTTP alone.
+The driver reads only 400 as JSON. So an error about a statement, a key or a database is 400 here. Statuses that ask a
+proxy or a client to wait and repeat (429, 503) stay, and so do those that concern only HTTP.
 """
 
 from typing import Final
@@ -39,7 +39,7 @@ _SQLSTATES: Final = {
     "shutting_down": "57P01",
     "outcome_unknown": "08007",
 }
-"""What PostgreSQL would say where the service refuses a request itself."""
+"""The SQLSTATE that PostgreSQL would use, for refusals of the service itself."""
 
 _INTERNAL: Final = "XX000"
 _FATAL: Final = frozenset({"unauthenticated", "not_found"})

@@ -1,4 +1,4 @@
-"""Reads the headers with which Neon's clients ask for a form of rows, and for a kind of transaction."""
+"""Reads the headers in which Neon's clients choose a form of rows and a kind of transaction."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,7 +1,7 @@
 """`POST /sql`: runs one statement, or several as one transaction, for clients that speak Neon's protocol.
 
 The engine is asked as `/v1/query` and `/v1/transaction` ask it: the same retries, isolation, bounds and commits. Only
-the words differ, of the request, the rows and the errors.
+the form of the request, the rows and the errors differs.
 """
 
 from collections.abc import Awaitable
@@ -11,7 +11,7 @@ import msgspec
 
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
-from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.engine_errors import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_alone, run_once
 from tuplegate.data_plane.large_answers import respond_whole
 from tuplegate.data_plane.long_requests import read_long_sql, wrong_number_of_statements
@@ -167,7 +167,7 @@ class SqlRoutes:
         *,
         is_batch: bool,
     ) -> None:
-        """Run it as a transaction that records the answer together with its changes."""
+        """Run the request as a transaction that records the answer together with its changes."""
 
         def write(done: port.TransactionResult) -> bytes:
             if is_batch:
@@ -245,7 +245,7 @@ class SqlRoutes:
         )
 
     def _cut(self, result: port.Result, *, applied: bool) -> ServiceError:
-        """Return an error in place of rows that are not all there: these clients know no word for that."""
+        """Return an error in place of incomplete rows: these clients have no field for that."""
         why = next((notice.message for notice in result.notices if notice.sqlstate == "22021"), None)
         outcome = "what the request wrote, if anything, is applied" if applied else "nothing was applied"
         return ServiceError(

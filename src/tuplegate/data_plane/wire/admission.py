@@ -1,8 +1,8 @@
-"""Counts what a client sends: against its quota, and for the engine, which remembers only so many transactions.
+"""Counts a client's messages: against its quota, and for the engine, which remembers a limited number of transactions.
 
 Every ReadyForQuery that the engine will send is paid for. In the extended protocol the first message after a Sync pays
-for one statement, whatever it is: to parse and to plan begins a transaction, too. So does the first one behind each
-Execute, which may have ended the transaction; only a Close begins none.
+for one statement, whatever its type: to parse and to plan begins a transaction, too. So does the first message after
+each Execute, which may have ended the transaction; only a Close begins none.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuplegate.admission.identity import Identity
-from tuplegate.data_plane.wire.failures import to_wire_error
 from tuplegate.data_plane.wire.messages import CLOSE, EXECUTE, WireError
+from tuplegate.data_plane.wire.wire_errors import to_wire_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts
 from tuplegate.protocol.errors import ServiceError
@@ -30,7 +30,7 @@ class WireCounts:
 
 
 class WireAdmission:
-    """Lets one client pay. Its methods raise WireError where something may not run."""
+    """The payments of one client. Its methods raise WireError if something may not run."""
 
     def __init__(self, link: port.WireSession, identity: Identity, usage: Counts, counts: WireCounts) -> None:
         self._link = link
@@ -38,7 +38,7 @@ class WireAdmission:
         self._usage = usage
         self._counts = counts
         self._is_paid = False
-        """Whatever comes up to the next Execute."""
+        """Everything up to the next Execute is paid for."""
         self._has_executed = False
         """Since the last Sync."""
 
@@ -69,7 +69,7 @@ class WireAdmission:
             raise to_wire_error(failure) from failure
 
     def must_pay(self, kind: int) -> bool:
-        """Note a message of the extended protocol; return whether it is to be admitted as a statement is."""
+        """Note a message of the extended protocol; return whether it must be admitted like a statement."""
         if kind == CLOSE and self._has_executed:
             return False
         is_paid, self._is_paid = self._is_paid, kind != EXECUTE
@@ -82,7 +82,7 @@ class WireAdmission:
             await self.admit(1)
 
     async def admit_sync(self) -> None:
-        """Count a Sync that nothing was sent before; and see whether what it commits may be committed."""
+        """Count a Sync without messages before it; and check that its commit is allowed."""
         is_paid, self._is_paid, self._has_executed = self._is_paid or self._has_executed, False, False
         if is_paid:
             await self.begin(0)
@@ -90,6 +90,6 @@ class WireAdmission:
             await self.admit(1)
 
     def waive(self) -> None:
-        """Take what comes up to the next Execute, and that, without payment."""
+        """Accept everything up to and including the next Execute without payment."""
         self.count(1)
         self._is_paid = True

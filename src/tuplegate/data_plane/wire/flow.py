@@ -1,4 +1,4 @@
-"""Follows both directions of a connection by the types of messages: what was asked, and what is answered. Pure.
+"""Follows both directions of a connection by the types of messages, and matches answers to requests. Pure.
 
 The engine answers each Query, FunctionCall and Sync with one ReadyForQuery, in order. While it takes rows (COPY … FROM
 STDIN) it skips every Sync, up to the end of the rows.
@@ -44,24 +44,24 @@ OWN: Final = object()
 """Stands for a message of the service's own."""
 
 _ENDS_MAX: Final = 1000
-"""Ends of rows that a client may send before the engine asks for rows."""
+"""The ends of rows that a client may send before the engine asks for rows."""
 _CUT_MAX: Final = 128
 _CUT_BYTES_MAX: Final = 64 * 1024
-"""Messages of a client, and their bytes, that are cut off at once; the last one may be longer."""
+"""The number of a client's messages, and their bytes, that are cut off at once; the last one may be longer."""
 _LOOKED_AT_MAX: Final = 8 * 1024
-"""Of messages of the engine that are longer, only their type is looked at."""
+"""Of longer messages of the engine, only the type is looked at."""
 
 
 class Flow:
-    """`status` is what the engine said last."""
+    """The unanswered messages of a connection. `status` is the engine's last one."""
 
     def __init__(self) -> None:
         self.status = IDLE
         self._asked: deque[int] = deque()
-        """Every Query, FunctionCall (as a Query) and Sync that is not answered, and the ends of rows that nobody has
-        asked for yet."""
+        """Every Query, FunctionCall (as a Query) and Sync that is not answered, and the ends of rows that the engine
+        has not asked for yet."""
         self._ends = 0
-        """How many of them are ends of rows."""
+        """The number of them that are ends of rows."""
         self._takes_rows = False
         self.is_open = False
         """Messages were sent after the last Sync that need one."""
@@ -79,7 +79,7 @@ class Flow:
 
     @property
     def has_asked(self) -> bool:
-        """Return whether something is not answered that the engine answers with ReadyForQuery."""
+        """Return whether a message is unanswered that the engine answers with ReadyForQuery."""
         return len(self._asked) > self._ends
 
     @property
@@ -89,7 +89,7 @@ class Flow:
 
     @property
     def hides(self) -> bool:
-        """Return whether the engine answers a statement of the service's own now."""
+        """Return whether the engine is now answering a statement of the service's own."""
         for kind in self._asked:
             if kind != COPY_DONE:  # the engine ignores the end of rows that it did not want
                 return kind == HIDDEN
@@ -97,7 +97,7 @@ class Flow:
 
     @property
     def has_statements(self) -> bool:
-        """Return whether something is under way that can change the status."""
+        """Return whether a message is under way that can change the status."""
         return self.has_executed or self.has_asked
 
     def sent(self, kind: int) -> None:
@@ -126,7 +126,7 @@ class Flow:
             self._asked.append(COPY_DONE)
 
     def _forget_ends(self) -> None:
-        """Forget those of rows that the engine did not want to the end."""
+        """Forget the ends of rows that the engine did not read to the end."""
         self._asked.clear()
         self._ends = 0
 
@@ -144,7 +144,7 @@ class Flow:
             pass
 
     def note_rows_wanted(self) -> None:
-        """The engine takes rows now: what was sent behind the statement is skipped, up to the end of the rows."""
+        """Note that the engine takes rows now: it skips messages behind the statement, up to the end of the rows."""
         is_query = bool(self._asked) and self._asked[0] == QUERY
         if is_query:
             self._asked.popleft()
@@ -164,16 +164,17 @@ class Flow:
 
 
 class Parts:
-    """Tells the answers to Parse, Bind and Close messages of the service's own from those to the client's.
+    """Tells the answers to the service's own Parse, Bind and Close messages from those to the client's.
 
-    They come in the order of the messages. `is_exact`: it knows of all that are not answered, so that some of the
-    service's own may be sent. `has_bound`: one of the client's was a Bind.
+    They come in the order of the messages. `is_exact`: it knows of all unanswered ones, so that some of the service's
+    own may be sent. `has_bound`: one of the client's was a Bind.
     """
 
     def __init__(self) -> None:
         self.is_exact = self.has_bound = False
         self._unanswered: dict[int, deque[object]] = {answer: deque() for answer in _ANSWERS.values()}
-        """For each, `OWN` where it is the service's, and else what the client's is about."""
+        """For each kind of answer, the unanswered messages: `OWN` for the service's own, otherwise the subject of the
+        client's."""
 
     def begin(self) -> None:
         """Count from now on. Nothing is under way."""
@@ -182,7 +183,7 @@ class Parts:
         self.has_bound = False
 
     def sent(self, kind: int, about: object = None) -> None:
-        """Note a message of the client, and what it is `about`."""
+        """Note a message of the client, and its subject."""
         if not self.is_exact:
             return
         if kind in _ANSWERS:
@@ -197,15 +198,17 @@ class Parts:
             self._unanswered[answer].append(OWN)
 
     def take(self, answer: int, *, hides: bool) -> object:
-        """Return what was answered: `OWN`, or what a message of the client's is about, None where that is not known.
-        `hides`: statements of the service's own come next."""
+        """Return the message that was answered: `OWN`, or the subject of the client's message; None if that is unknown.
+
+        `hides`: statements of the service's own come next.
+        """
         unanswered = self._unanswered[answer]
         if unanswered:
             return unanswered.popleft()
         return OWN if hides else None
 
     def end(self) -> None:
-        """Note a ReadyForQuery. Behind an error the rest was not answered."""
+        """Note a ReadyForQuery. After an error the rest was not answered."""
         self.is_exact = False
         for unanswered in self._unanswered.values():
             unanswered.clear()
@@ -225,7 +228,7 @@ class ClientMessages:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the first messages that are whole. Raises WireError for bytes that are none."""
+        """Return the first complete messages. Raises WireError for bytes that are none."""
         buffer = self._buffer
         buffer += data
         messages: list[bytes] = []
@@ -253,7 +256,8 @@ class ClientMessages:
 
 
 Look = Callable[[int, bytes], bytes | None]
-"""Takes a type and a whole message of the engine. Returns what the client gets instead, or None for the message."""
+"""Takes a type and a whole message of the engine. Returns the bytes for the client in its place, or None to pass it
+on."""
 
 
 class Shown:
@@ -276,7 +280,7 @@ class EngineMessages:
         """The beginning of a message that has not come far enough to be judged."""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what the client gets."""
+        """Return the bytes for the client."""
         if self._held:
             data, self._held = self._held + data, b""
         shown = self._shown

@@ -15,9 +15,9 @@ from tuplegate.data_plane.wire.texts import Judged
 
 UNLISTEN: Final = b"UNLISTEN *"
 READ_ONLY: Final = b"SET default_transaction_read_only = on"
-"""Comes with it where the client may only read: the next transaction begins so again, whatever this one has set."""
+"""Sent along if the client may only read: the next transaction begins read-only again, whatever this one has set."""
 SYNCHRONOUS: Final = b"SET synchronous_commit = on"
-"""Comes with it in a session whose texts name that setting: the commit waits for the disk."""
+"""Sent along in a session whose texts name that setting: the commit waits for the disk."""
 _ONLY_COPY: Final = "beside COPY … FROM STDIN no other statement is run up to the Sync behind its rows"
 _COPY_ALONE: Final = "a text can have COPY … FROM STDIN only once"
 _NO_COPY: Final = "a session that listens cannot copy rows from its client"
@@ -25,7 +25,7 @@ _NO_COPY_HINT: Final = "Use another connection for COPY … FROM STDIN."
 
 
 class Place(Enum):
-    """Where UNLISTEN is put."""
+    """The place for UNLISTEN."""
 
     NOWHERE = "nothing was run that could listen"
     BEHIND = "behind it"
@@ -33,16 +33,14 @@ class Place(Enum):
 
 
 class Listening:
-    """The state that this needs of a session. `is_on`: it may listen, since its client has said so.
-
-    `can_end`: a statement was prepared that ends a transaction; what is executed can be that one, whatever its name.
-    """
+    """The facts about a session that this needs. `is_on`: it may listen, since its client has said so. `can_end`: a
+    statement was prepared that ends a transaction; any executed statement can be that one, whatever its name."""
 
     def __init__(self) -> None:
         self.is_on = False
         self.can_end = False
         self._is_due = False
-        """Something came since the last Sync, or UNLISTEN, that can run code."""
+        """A message came since the last Sync, or UNLISTEN, that can run code."""
         self._has_executed = False
         self._copy: bytes | None = None
         """The name of a statement for COPY … FROM STDIN that was prepared since the last Sync."""
@@ -52,7 +50,7 @@ class Listening:
         """Of that statement, if it is bound."""
 
     def judge(self, judged: Judged) -> None:
-        """See a text before it is sent. Raises WireError."""
+        """Note a text before it is sent. Raises WireError if it may not run in this session."""
         self.is_on = self.is_on or judged.listens
         if self.is_on and judged.copies:
             raise WireError("0A000", _NO_COPY, hint=_NO_COPY_HINT)
@@ -67,7 +65,7 @@ class Listening:
             self._copy = name
 
     def note_bind(self, portal: bytes, name: bytes) -> None:
-        """Note a Bind. While rows are copied nothing can be sent behind it, so there is nothing else beside a COPY."""
+        """Note a Bind. While rows are copied nothing can be sent behind it, so a COPY must be alone."""
         if self._copy is not None:
             if name != self._copy:
                 raise WireError("0A000", _ONLY_COPY)
@@ -75,7 +73,7 @@ class Listening:
             self._portal = portal
 
     def is_copy(self, portal: bytes) -> bool:
-        """Return whether an Execute is that of a COPY. Raises WireError where it is another beside one."""
+        """Return whether an Execute runs a COPY. Raises WireError if another one runs beside a COPY."""
         if self._copy is None:
             return False
         if not self.awaits_rows or portal != self._portal:
@@ -83,7 +81,7 @@ class Listening:
         return True
 
     def sent(self, kind: int) -> None:
-        """Note a message between two Syncs, but for Close."""
+        """Note a message between two Syncs, except for Close."""
         if kind in (COPY_DONE, COPY_FAIL):
             self._rows_have_ended = True
         else:
@@ -91,20 +89,20 @@ class Listening:
             self._has_executed = self._has_executed or kind == EXECUTE
 
     def place_in_unit(self, *, in_block: bool, has_failed: bool) -> Place:
-        """Return where it is put before or behind a Sync. `in_block`: all of it is in a transaction block that is
-        open; `has_failed`: and that has failed."""
+        """Return the place of UNLISTEN before or behind a Sync. `in_block`: all of the unit is in an open transaction
+        block; `has_failed`: and that has failed."""
         is_due = self._is_due or (self.can_end and self._has_executed)
         if self.is_on or not is_due or (in_block and not self.can_end) or (has_failed and not self._has_executed):
             return Place.NOWHERE
         return Place.BEHIND if self._copy is None or self._rows_have_ended else Place.NOWHERE
 
     def ended(self) -> None:
-        """Note that it was put somewhere, or that nothing is left of what could listen."""
+        """Note that UNLISTEN was sent, or that nothing is left that could listen."""
         self._is_due = self._has_executed = self._rows_have_ended = self.awaits_rows = False
         self._copy = None
 
     def put_inside(self) -> None:
-        """Note that it was put behind an Execute, and that others may follow."""
+        """Note that UNLISTEN was sent behind an Execute, and that others may follow."""
         self._is_due = False
 
     # -- a text ---------------------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from typing import Final
 
 PROTOCOL_MAJOR: Final = 3
 MINOR_MAX: Final = 2
-"""The highest minor version that is spoken. There was no 3.1."""
+"""The highest supported minor version. There was no 3.1."""
 
 ASK_PASSWORD: Final = b"R" + struct.pack(">ii", 8, 3)
 NO: Final = b"N"
-"""The answer to whoever asks for encryption inside of the WebSocket."""
+"""The answer to a client that asks for encryption inside of the WebSocket."""
 
 QUERY, PARSE, BIND, DESCRIBE, CLOSE, EXECUTE, SYNC, FUNCTION, TERMINATE = b"QPBDCESFX"
 COPY_DATA, COPY_DONE, COPY_FAIL, PASSWORD, FLUSH = b"dcfpH"
@@ -52,7 +52,7 @@ def write_ready(status: bytes) -> bytes:
 
 
 def write_negotiation(unknown: list[bytes]) -> bytes:
-    """Tell a client that asked for more which version is spoken, and which of its options are not known."""
+    """Tell a client that asked for more the supported version, and the options that are unknown."""
     body = struct.pack(">ii", PROTOCOL_MAJOR << 16 | MINOR_MAX, len(unknown))
     return write_message(ord("v"), body + b"".join(name + b"\0" for name in unknown))
 
@@ -66,8 +66,10 @@ def write_execute(portal: bytes) -> bytes:
 
 
 def write_run(name: bytes, sql: bytes) -> bytes:
-    """Prepare a statement without parameters under the name, whatever had it, and run it, in the extended protocol. The
-    answers are two to Close, one to Parse and one to Bind, and those to Execute."""
+    """Prepare a statement without parameters under the name, replacing any other, and run it, in the extended protocol.
+
+    The answers are two to Close, one to Parse and one to Bind, and those to Execute.
+    """
     close = b"".join(write_message(CLOSE, kind + name + b"\0") for kind in (b"S", b"P"))
     parse = write_message(PARSE, name + b"\0" + sql + b"\0" + bytes(2))
     bind = write_message(BIND, name + b"\0" + name + b"\0" + bytes(6))

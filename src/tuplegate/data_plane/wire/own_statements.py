@@ -1,8 +1,8 @@
-"""Statements that the service itself sends over a client's connection, and whose answers the client does not get.
+"""Statements that the service itself sends over a client's connection, without their answers reaching the client.
 
-VACUUM, ANALYZE, REINDEX and CLUSTER begin a transaction for every table. Serializable ones would take the places in
-which the engine remembers those of everybody, uncounted; at REPEATABLE READ they take none. So the session's level is
-changed before such a statement, and set back behind it. They are sent in the extended protocol: a simple query would
+VACUUM, ANALYZE, REINDEX and CLUSTER begin a transaction for every table. Serializable ones would fill the engine's
+memory of serializable transactions, uncounted; at REPEATABLE READ they take no place in it. So the session's level is
+changed before such a statement, and set back after it. They are sent in the extended protocol: a simple query would
 drop the client's unnamed statement.
 """
 
@@ -15,7 +15,7 @@ LEAVE_SERIALIZABLE: Final = (
     b"SHOW default_transaction_isolation",
     b"SET default_transaction_isolation = 'repeatable read'",
 )
-"""The row is the level that there was."""
+"""The row that it returns is the previous level."""
 _RETURN: Final = {
     level: (b"SET default_transaction_isolation = '%b'" % level,)
     for level in (b"serializable", b"repeatable read", b"read committed", b"read uncommitted")
@@ -23,13 +23,13 @@ _RETURN: Final = {
 
 
 def return_to(level: bytes) -> tuple[bytes, ...]:
-    """Return what sets back the level."""
+    """Return the statements that set back the level."""
     return _RETURN[level]
 
 
 class OwnStatements:
-    """Some such statements in one transaction, until they are answered. `must_succeed`: where they fail, the session is
-    of no use any more."""
+    """Several such statements in one transaction, until they are answered. `must_succeed`: if they fail, the session is
+    useless."""
 
     def __init__(self, *, must_succeed: bool) -> None:
         self.must_succeed = must_succeed
@@ -48,7 +48,7 @@ class OwnStatements:
             self._failure = WireError(fields.get("C", "XX000"), fields.get("M", ""))
 
     def end(self) -> WireError | None:
-        """Note that the answer is whole. Return why they have failed, if they have."""
+        """Note that the answer is complete. Return the reason if they have failed."""
         self._is_answered = True
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
@@ -61,12 +61,12 @@ class OwnStatements:
             await self._answered
 
     async def wait_for_any(self) -> bytes:
-        """Return the first value of the last row, also where something failed behind it."""
+        """Return the first value of the last row, even if something failed after it."""
         await self._see_answered()
         return self._value
 
     async def wait(self) -> bytes:
-        """Return the first value of the last row. Raises WireError where they have failed."""
+        """Return the first value of the last row. Raises WireError if they have failed."""
         await self._see_answered()
         if self._failure is not None:
             raise self._failure

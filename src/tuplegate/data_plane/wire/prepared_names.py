@@ -1,12 +1,12 @@
 """Remembers which prepared statements of a client can begin more than one transaction.
 
-The engine and the service can come to think of different texts by one name: a Parse or a Close that the engine refuses
-changes nothing there, names are cut, and they are converted from the client's encoding. So nothing is inferred from
-what a client sends. A name that once stood for such a statement is not taken for another one's, until the engine has
-confirmed a Close of it and no Parse of it was sent behind that Close: then nothing has the name there. It is remembered
-if it consists of characters that are the same in every encoding, and while there are few. From the first one on that is
-not, every name that is not known is taken for that of code. Only a Bind behind its own Parse, with nothing in between
-that is run, is certain: the engine has this text, or skips both.
+The engine and the service can come to associate different texts with one name: a Parse or a Close that the engine
+refuses changes nothing there, names are cut, and they are converted from the client's encoding. So nothing is inferred
+from the client's messages alone. A name that once stood for such a statement keeps that mark, until the engine has
+confirmed a Close of it and no Parse of it was sent behind that Close: then the name is free there. A name is remembered
+if it consists of characters that are the same in every encoding, and while there are few. Once one is not remembered,
+every unknown name counts as code. Only a Bind right after its own Parse, with nothing in between that runs, is certain:
+the engine has this text, or skips both.
 """
 
 import re
@@ -20,14 +20,14 @@ _NAMES_MAX: Final = 100
 _NAME: Final = re.compile(rb"[A-Za-z0-9_.:$-]{0,60}")
 """The engine cuts names to 63 bytes."""
 _ANY: Final = judge_text(b"do")
-"""Of what can be anything: it is run as code is."""
+"""The judgement of an unknown statement: it is run like code."""
 _BETWEEN: Final = frozenset({PARSE, BIND, DESCRIBE, ord("H")})
 """Messages that run nothing; the last is Flush."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedName:
-    """A name that is to be closed. `parses` had been sent before the Close."""
+    """A name to be closed. `parses` had been sent before the Close."""
 
     name: bytes
     parses: int
@@ -36,14 +36,14 @@ class ClosedName:
 class PreparedNames:
     def __init__(self) -> None:
         self._many: dict[bytes, tuple[Judged, int]] = {}
-        """How each name is treated, and how many Parses there were with the last one of it."""
+        """The judgement of each name, and the number of Parses up to the last one of it."""
         self._parses = 0
         self._last: tuple[bytes, Judged] | None = None
         self.is_full = False
         """Some name was not remembered."""
         self.has_none_to_lose = True
-        """No statement was prepared without a name, and none that could begin a block: outside of one there is neither
-        a statement nor a cursor without a name between a Sync and what follows it."""
+        """No statement was prepared without a name, and none that could begin a block: then, outside of a block, there
+        is neither an unnamed statement nor an unnamed cursor between a Sync and the next message."""
 
     def see(self, kind: int) -> None:
         """Note that a message is sent."""
@@ -66,7 +66,7 @@ class PreparedNames:
         self._last = (name, judged)
 
     def note_close(self, message: bytes) -> ClosedName | None:
-        """Note a Close that the engine gets next; return what to `forget` once the engine has confirmed it."""
+        """Note a Close that the engine gets next; return the name to `forget` once the engine has confirmed it."""
         name = message[6:-1]
         is_known = message[5:6] == b"S" and message[-1:] == b"\0" and name in self._many
         return ClosedName(name, self._parses) if is_known else None
@@ -78,7 +78,7 @@ class PreparedNames:
             del self._many[closed.name]
 
     def find(self, name: bytes) -> Judged | None:
-        """Return how a Bind of the name is to be treated; None: like any plain statement."""
+        """Return the judgement for a Bind of the name; None: like any plain statement."""
         if self._last is not None and self._last[0] == name:
             judged = self._last[1]
             return judged if judged.has_no_bound or judged.more else None
@@ -93,7 +93,7 @@ class PreparedNames:
 
 
 def _join(one: Judged, other: Judged) -> Judged:
-    """Return what holds for both. What is not certain to have steps is run as code."""
+    """Merge two judgements on one name, pessimistically: unless both work in steps, treat it as code."""
     has_steps = one.has_steps and other.has_steps
     has_no_bound = one.has_no_bound or other.has_no_bound
     return replace(other, is_code=has_no_bound and not has_steps, has_steps=has_steps, more=max(one.more, other.more))

@@ -8,21 +8,21 @@ import structlog
 
 from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.background import attempt
 from tuplegate.catalog.journal import Journal
 from tuplegate.catalog.metadata import Actor
 from tuplegate.data_plane.interactive.handover import Handover
 from tuplegate.data_plane.wire.connection.connection import WireConnection, write_greeting, write_last_word
-from tuplegate.data_plane.wire.failures import to_wire_error
 from tuplegate.data_plane.wire.messages import WireError, write_key_data
 from tuplegate.data_plane.wire.sessions import WireSessions
 from tuplegate.data_plane.wire.startup import CancelRequest, Startup, read_wishes
 from tuplegate.data_plane.wire.startup_reader import StartupReader
+from tuplegate.data_plane.wire.wire_errors import to_wire_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts, Exchange
-from tuplegate.http.memory import STRANGER
 from tuplegate.http.origins import PageOrigins
+from tuplegate.http.sharing.memory import STRANGER
 from tuplegate.http.websocket import WebSocketBounds, WebSocketConnection, check_upgrade
-from tuplegate.keeping import attempt
 from tuplegate.protocol.errors import ServiceError
 
 _log: Final = structlog.get_logger()
@@ -35,8 +35,8 @@ _STOPPING: Final = "the service is stopping"
 
 
 class WireRoutes:
-    """`handover` leads to the other workers of this machine: a request to cancel can come to any. `pages` may open
-    connections from browsers."""
+    """The route of the wire protocol. `handover` leads to the other workers of this machine: a request to cancel can
+    arrive at any of them. `pages` may open connections from browsers."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class WireRoutes:
         self._websocket_bounds = WebSocketBounds(message_bytes_max, message_bytes_max)
 
     async def open(self, exchange: Exchange) -> None:
-        """Answer with 101; or cancel something, where another worker asks for that."""
+        """Answer with 101; or cancel a statement, if another worker asks for that."""
         cancel = exchange.headers.get(_CANCEL_HEADER)
         if cancel is not None and self._handover.vouches(exchange):
             number, _, secret = cancel.partition(b":")
@@ -70,7 +70,7 @@ class WireRoutes:
         exchange.switch_protocols(headers, lambda handed: WebSocketConnection(handed, self._websocket_bounds, serve))
 
     async def _serve(self, request_id: str, websocket: WebSocketConnection) -> None:
-        """Serve one client until it leaves. Whatever ends it, it is told why."""
+        """Serve one client until it leaves. In any case it is told the reason for the end."""
         try:
             try:
                 await self._serve_client(request_id, websocket)
@@ -112,7 +112,7 @@ class WireRoutes:
     async def _admit(
         self, websocket: WebSocketConnection, token: bytes, database: str | None
     ) -> tuple[Identity, port.Target, Counts]:
-        """Find out who it is and which database it gets, as for any request. The connection counts as one."""
+        """Identify the client and its database, as for any request. The connection counts as one."""
         now = asyncio.get_running_loop().time()
         identity = await self._identities.identify_token(token, websocket.address, now)
         if Scope.READ not in identity.scopes:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tuplegate.access.scopes import Scope
+from tuplegate.admission.fair_use.seats import WorkerSeats
 from tuplegate.admission.identity import IdentityCache, access_of
-from tuplegate.admission.seats import WorkerSeats
+from tuplegate.background import tick
 from tuplegate.data_plane.wire.admission import WireCounts
 from tuplegate.data_plane.wire.connection.connection import WireConnection
 from tuplegate.data_plane.wire.messages import WireError
-from tuplegate.keeping import tick
 from tuplegate.metrics.sums import Counted
 from tuplegate.protocol.errors import ServiceError
 
@@ -24,7 +24,7 @@ _SECRET_BYTES: Final = {0: 4}
 _SECRET_BYTES_LATER: Final = 32
 """Bytes of a secret to cancel by: four in version 3.0 of the protocol."""
 WRONG_MAX: Final = 100
-"""Wrong secrets after which a connection cannot be cancelled any more. Four bytes can be found by trying."""
+"""The wrong secrets after which a connection cannot be cancelled any more: four bytes can be found by trying."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Open:
 
 
 class WireSessions:
-    """`worker` is this one's number, which is part of the numbers of its connections."""
+    """The open connections of one worker. `worker` is its number, which is part of the numbers of its connections."""
 
     def __init__(self, worker: int, seats: WorkerSeats, idle_s: float) -> None:
         self._worker = worker
@@ -79,7 +79,7 @@ class WireSessions:
         return (number >> _WORKER_SHIFT) - 1
 
     async def cancel(self, number: int, secret: bytes) -> None:
-        """Cancel what runs on a connection of this worker. A wrong secret does nothing, and nobody is told."""
+        """Cancel the statement on a connection of this worker. A wrong secret has no effect and no answer."""
         found = self._open.get(number)
         if found is None or found.wrong >= WRONG_MAX:
             return
@@ -92,13 +92,13 @@ class WireSessions:
             pass  # the statement goes on, as with any cancel that comes too late
 
     def do_later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that nobody waits for."""
+        """Do work that no request waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def finish(self) -> None:
-        """Wait a moment for what nobody has waited for."""
+        """Wait a moment for the work of `do_later`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_FINISH_S)
 
@@ -113,13 +113,13 @@ class WireSessions:
         return {connection.token for connection in self._connections}
 
     def revoke(self, token: bytes) -> None:
-        """End the connections of a token that is good for nothing any more."""
+        """End the connections of a token that is no longer valid."""
         for connection in self._connections:
             if connection.token == token:
                 connection.end(WireError("57P01", "the key is revoked or expired, or its rights changed"), at_once=True)
 
     async def watch(self, identities: IdentityCache) -> None:
-        """End what is idle, and what has a key that ran out or may do less now. Runs for ever."""
+        """End idle connections, and those with a key that expired or has fewer rights now. Runs for ever."""
         loop = asyncio.get_running_loop()
         while True:
             await tick(_LOOK_S)

@@ -1,4 +1,4 @@
-"""The start-up of a client: what it asks for, and which of that it may have. Pure."""
+"""The start-up of a client: its wishes, and those that are allowed. Pure."""
 
 import re
 import struct
@@ -22,7 +22,7 @@ _SETTINGS: Final = {
         "search_path", "bytea_output", "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout",
     )
 }  # fmt: skip
-"""What a client may set at the start, by the name in lower case."""
+"""The settings that a client may give at the start, by the name in lower case."""
 _TAKEN: Final = ", ".join(sorted(_SETTINGS.values(), key=str.lower))
 _OPTION: Final = re.compile(r"--?([^=\s]+)=(.*)", re.DOTALL)
 _UNITS: Final = {"": 1, "ms": 1, "s": 1000, "min": 60_000}
@@ -43,8 +43,8 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """`unknown` are options of the protocol that are not known; with any, or a higher minor version than is spoken, the
-    client must be told."""
+    """A start-up packet. `unknown` are unknown options of the protocol; with any, or a minor version higher than ours,
+    the client must be told."""
 
     minor: int
     parameters: dict[str, str]
@@ -57,7 +57,7 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The settings that the session starts with, and the time that a statement is to have."""
+    """The settings that the session starts with, and the time limit of a statement."""
 
     application: str
     settings: dict[str, str]
@@ -65,7 +65,7 @@ class Wishes:
 
 
 def check_length(length: int, least: int, most: int, what: str) -> int:
-    """Return the length that a packet gives. Raises where there can be no such packet."""
+    """Return the length that a packet gives. Raises if there can be no such packet."""
     if not least <= length <= most:
         raise WireError("08P01", f"{what} says that it has {length} bytes; it can have {least} to {most}")
     return length
@@ -101,8 +101,10 @@ def _read_parameters(body: bytes) -> dict[str, str]:
 
 
 def read_wishes(parameters: Mapping[str, str], timeout_ms: int) -> Wishes:
-    """Read what the client wants. Raises for a parameter that it may not set. `user` says nothing: the key does.
-    `timeout_ms` is the most that a statement may have."""
+    """Read the client's wishes. Raises for a parameter that it may not set.
+
+    `user` is ignored: the key decides. `timeout_ms` is the most that a statement may have.
+    """
     settings: dict[str, str] = {}
     for name, value in parameters.items():
         match name:

@@ -1,4 +1,4 @@
-"""Reads what a client sends before its key is accepted."""
+"""Reads the messages of a client before its key is accepted."""
 
 import struct
 from typing import Final
@@ -21,14 +21,15 @@ _ASKS_MAX: Final = 2
 
 
 class StartupReader:
-    """Reads what a client sends at the start, however it is cut into frames."""
+    """Reads a client's start, in frames of any size."""
 
     def __init__(self, websocket: WebSocketConnection) -> None:
         self._websocket = websocket
         self._buffer = b""
 
     async def read_first(self) -> CancelRequest | Startup:
-        """Return what the client wants. Whoever asks for encryption is told that there is none inside of this."""
+        """Return the client's first packet that does not ask for encryption. Answer such requests with no: there is
+        none here."""
         for _ in range(_ASKS_MAX + 1):
             length = struct.unpack(">i", await self._take(4))[0]
             packet = read_packet(await self._take(check_length(length, 8, PACKET_MAX, "the start-up packet") - 4))

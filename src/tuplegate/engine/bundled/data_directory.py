@@ -1,9 +1,8 @@
-"""The service's data directory: who owns it, the lock that says who uses it, and the account that PostgreSQL's programs
-run as.
+"""The service's data directory: its owner, the lock that says who uses it, and the account of PostgreSQL's programs.
 
-Contract: one process at a time has taken a directory, by a lock that dies with the process. The directory belongs to
-the user that the service runs as; for root, programs that would refuse to run as root run as an unprivileged user. A
-directory that is neither ours nor empty is left as it is, and no mode and no owner changes outside it.
+Contract: one process at a time takes a directory, by a lock that dies with the process. The directory belongs to the
+user that the service runs as. If that is root, programs that refuse root run as an unprivileged user. A directory that
+is neither ours nor empty is left as it is, and no mode or owner changes outside it.
 
 This module knows no program of PostgreSQL's and starts no process.
 """
@@ -13,13 +12,14 @@ import os
 import pwd
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+
+from tuplegate.engine.bundled.sandbox.account import Account, user_name
 
 SOCKET_NAME = ".s.PGSQL.5432"
 LOCK_NAME = "tuplegate.lock"
 MAKING = "making-"
-"""The names of unfinished directories begin so."""
+"""The prefix of unfinished directories."""
 ENGINE_USERS = ("tuplegate", "postgres", "nobody")
 SOCKET_PATH_BYTES_MAX = 107
 _LONGEST_SOCKET = f"cells/tg_{'i' * 12}/run/{SOCKET_NAME}"
@@ -31,41 +31,9 @@ class BundledEngineError(Exception):
     """The bundled engine cannot be used; the message says what was wrong, where, and what to do."""
 
 
-@dataclass(frozen=True)
-class Account:
-    """A user that programs and servers run as; `switch` when that is not the user we are."""
-
-    uid: int
-    gid: int
-    switch: bool
-
-    @property
-    def name(self) -> str:
-        return _user_name(self.uid)
-
-    def may(self, status: os.stat_result, wanted: int) -> bool:
-        """Return whether the account has these rights to a file. One that we switch to needs those of everybody: cells
-        have further accounts, to which nobody has given rights."""
-        shift = 0 if self.switch else 6 if status.st_uid == self.uid else 3 if status.st_gid == self.gid else 0
-        return (status.st_mode >> shift) & wanted == wanted
-
-    def blocked_by(self, path: Path) -> Path | None:
-        """Return the first existing directory above a resolved path that the account may not pass through."""
-        for directory in reversed(path.parents):
-            if self.switch and directory.exists() and not self.may(directory.stat(), 0o1):
-                return directory
-        return None
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
-
-
 def _choose_account(wanted: str | None) -> Account:
-    """Return who runs programs: ourselves, or for root the named user, or one of ENGINE_USERS."""
+    """Return the account that runs programs: our own, or under root the named user or the first of ENGINE_USERS that
+    exists."""
     if os.geteuid() != 0:
         account = Account(os.geteuid(), os.getegid(), switch=False)
     else:
@@ -158,14 +126,8 @@ class DataDirectory:
         owner = self.path.stat().st_uid
         if owner != os.geteuid():
             raise BundledEngineError(
-                f"{self.path} belongs to {_user_name(owner)}, and this is {_user_name(os.geteuid())}: run the service"
+                f"{self.path} belongs to {user_name(owner)}, and this is {user_name(os.geteuid())}: run the service"
                 " as its owner, or choose another --data-dir"
-            )
-        if (self.path / "postgres").exists():
-            raise BundledEngineError(
-                f"{self.path} has databases from before each had a server of its own, which this version cannot serve:"
-                " dump them (tuplegate dump) with Tuplegate of the commit 437ac0e7, and restore them with another"
-                " --data-dir"
             )
 
     def _check_free(self) -> None:

@@ -1,8 +1,8 @@
-"""The room on the disk of the bundled engine's data, and the file that keeps some of it in reserve.
+"""The free room on the disk of the bundled engine, and a reserve file that keeps some of it.
 
-PostgreSQL ends when it cannot write its log, and does not start again before it can. So the room is watched: with
-little left, what takes more is refused while what frees some goes on (`postgres/disk_watch.py`). Others can fill the
-disk all the same. Then the reserve is given up, so that the engine can start and tenants can delete.
+PostgreSQL ends when it cannot write its log, and does not start until it can. So the room is watched: when little is
+left, statements that take more are refused while those that free some continue (`postgres/safety/disk_watch.py`). Other
+programs can still fill the disk. Then the reserve is removed, so that the engine can start and tenants can delete.
 """
 
 import os
@@ -16,11 +16,11 @@ RESERVE_BYTES = 64 * 2**20
 
 _NOTHING_LEFT_BYTES = RESERVE_BYTES // 16
 _CALM_SHARE = 16
-"""A shortage is over when there is a sixteenth more than the least."""
+"""A shortage is over once the free room exceeds its threshold by a sixteenth."""
 
 
 class Shortage(IntEnum):
-    """How short the room is: below the minimum, below half of it, or below a quarter."""
+    """The degree of a shortage of room: below the minimum, below half of it, or below a quarter."""
 
     NONE = 0
     SHORT = 1
@@ -30,13 +30,13 @@ class Shortage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The disk of a data directory, of which `bytes_min` are to stay free. The caller may read the directory."""
+    """The disk of a data directory; `bytes_min` are to stay free. The caller must be able to read the directory."""
 
     directory: Path
     bytes_min: int
 
     def free(self) -> int:
-        """Return the bytes that are free beside the reserve. The reserve counts as kept also while it is given up."""
+        """Return the free bytes without the reserve. The reserve counts as taken even while its file is removed."""
         return _free(self.directory) + self.reserved() - RESERVE_BYTES
 
     def reserved(self) -> int:
@@ -57,16 +57,16 @@ class Disk:
 
 
 class Reserve:
-    """The file itself. Only the process that has taken the data directory uses it."""
+    """The reserve file. Only the process that has taken the data directory uses it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._path = disk.directory / RESERVE_NAME
 
     def keep(self) -> bool | None:
-        """Give the file up where nothing else is left, and make it again where there is room.
+        """Remove the file if the disk has almost no room left, and make it again once there is room.
 
-        Return whether it is there now, or None where nothing changed.
+        Return True if the file was made, False if it was removed, and None if nothing changed.
         """
         if self._disk.reserved():
             return False if _free(self._disk.directory) < _NOTHING_LEFT_BYTES and self._give_up() else None
@@ -75,7 +75,7 @@ class Reserve:
         return None
 
     def give_up_for_start(self) -> bool:
-        """Give the file up where the engine would hardly start with the room beside it; return whether it was."""
+        """Remove the file if the engine would hardly start without its room; return whether it was removed."""
         return bool(self._disk.reserved()) and _free(self._disk.directory) < RESERVE_BYTES // 2 and self._give_up()
 
     def _give_up(self) -> bool:

@@ -22,7 +22,7 @@ from tuplegate.engine.bundled.data_directory import MAKING, BundledEngineError, 
 
 NAME: Final = "vector"
 
-# Long enough for the widest loop and what is left over by it, short enough to be done in a few milliseconds.
+# Long enough for the widest loop and its remainder, short enough to take a few milliseconds.
 _LENGTHS: Final = (1, 3, 8, 17, 67, 200)
 _VECTORS: Final = """
 SELECT array_agg(a <-> b), array_agg(a <#> b), array_agg(a <=> b), array_agg(a <+> b), array_agg(a + b),
@@ -58,14 +58,15 @@ INSERT INTO probe SELECT * FROM probe;
 
 
 def statements() -> list[str]:
-    """Return what the probe runs: every operation, at lengths that reach every loop, and both kinds of index."""
+    """Return the statements of the probe: every operation, at lengths that reach every loop, and both kinds of
+    index."""
     made = [_VECTORS.format(length=length, type=name) for length in _LENGTHS for name in ("vector", "halfvec")]
     made += [text.format(length=length) for length in _LENGTHS for text in (_SPARSE, _BITS)]
     return ["BEGIN", "SET LOCAL search_path = public", f"CREATE EXTENSION {NAME} SCHEMA public", *made, _INDEXES]
 
 
 def probe(binaries: Binaries, directory: DataDirectory, extensions: Path) -> bool:
-    """Return whether a process that has the extension survives its use. An error of a statement is no crash."""
+    """Return whether a process survives the use of the extension. A statement that fails is no crash."""
     place = Path(tempfile.mkdtemp(prefix=MAKING, dir=directory.path))
     try:
         os.chown(place, directory.account.uid, directory.account.gid)
@@ -93,7 +94,8 @@ def probe(binaries: Binaries, directory: DataDirectory, extensions: Path) -> boo
 
 
 def describe_machine(library: Path) -> str:
-    """Return a digest of the processor's abilities and of a library: while it stays the same, so does the answer."""
+    """Return a digest of the processor's abilities and of a library: the probe's result holds while the digest is the
+    same."""
     abilities = set()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

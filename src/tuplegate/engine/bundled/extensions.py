@@ -1,11 +1,11 @@
 """Lets tenants create every extension there is: writes control files and scripts into a directory of our own.
 
 Contract: `trust_extensions` fills `extensions/` in the data directory, for `extension_control_path`. Every extension is
-trusted there. `_distrust_crashing` then takes the trust from one whose library does not run on this processor.
+trusted there. `_distrust_crashing` then removes the trust from one whose library does not run on this processor.
 
-PostgreSQL does not ask whether the tenant may create objects in the schema that an extension goes to. So every script
-that makes an extension begins with that question: without it, tenants could add objects to `pg_catalog` and to the
-service's own schema, where functions do not count as a tenant's code.
+PostgreSQL does not check whether the tenant may create objects in the extension's schema. So every script that makes an
+extension begins with that check: without it, tenants could add objects to `pg_catalog` and to the service's own schema,
+where functions do not count as a tenant's code.
 """
 
 import hashlib
@@ -61,14 +61,14 @@ def trust_extensions(binaries: Binaries, directory: DataDirectory) -> Path | Non
 
 
 def _describe_machine(binaries: Binaries, directory: DataDirectory) -> str:
-    """Return what the verdict on the one extension that is tried depends on; nothing where there is no such library."""
+    """Return a digest of the processor and the probed library; empty if the library is missing."""
     library = run_program([str(binaries.path / "pg_config"), "--pkglibdir"], directory.path, directory.account).strip()
     path = Path(library, f"{extension_probe.NAME}.so")
     return extension_probe.describe_machine(path) if path.is_file() else ""
 
 
 def _describe(source: Path, machine: str) -> str:
-    """Return a digest of what the files are made from, and by which rules."""
+    """Return a digest of the sources of the files, and of this module, which has the rules to make them."""
     files = sorted((entry.name, entry.stat()) for entry in source.iterdir())
     listed = [f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in files]
     rules = Path(__file__).read_text("utf-8")
@@ -88,7 +88,7 @@ def _read(path: Path) -> str:
 
 
 def _distrust_crashing(binaries: Binaries, directory: DataDirectory, extensions: Path, machine: str) -> None:
-    """Take the trust from an extension that crashes on this machine. The answer is kept: it is tried once."""
+    """Remove the trust from an extension that crashes on this machine. The probe runs once; its result is stored."""
     control = extensions / "extension" / f"{extension_probe.NAME}.control"
     if not machine or not control.is_file():
         return
@@ -106,7 +106,8 @@ def _read_verdict(directory: DataDirectory, machine: str) -> str | None:
 
 
 def make_files(source: Path) -> dict[str, bytes]:
-    """Return what the directory holds, by name: control files and scripts of the extensions in `source`."""
+    """Return the content of each file of the directory, by name: control files and scripts of the extensions in
+    `source`."""
     files: dict[str, bytes] = {}
     for control in source.glob("*.control"):
         text = _TRUSTED.sub("", control.read_text("utf-8")).rstrip()

@@ -1,7 +1,7 @@
-"""The server of the catalog: a cell beside those of databases, which no tenant's statement reaches.
+"""The catalog's server: a cell beside those of databases, which no tenant's statement reaches.
 
-It is kept up while the service runs: one that died is started again, and some room on the disk is kept for that. Its
-superuser's password is in a file that no cell can read.
+The supervisor keeps it up while the service runs: it restarts a server that died, and reserves some room on the disk
+for that. The superuser's password is in a file that no cell can read.
 """
 
 import time
@@ -23,13 +23,13 @@ _RESTART_PAUSE_S = 1.0
 
 
 def find_catalog(data_dir: Path) -> str:
-    """Return the conninfo of the catalog's superuser. Raises OSError where the catalog was not made yet."""
+    """Return the conninfo of the catalog's superuser. Raises OSError if the catalog was not made yet."""
     directory = CellsDirectory(data_dir)
     return conninfo_of(directory.catalog / RUN, SUPERUSER, directory.catalog_password.read_text("ascii"))
 
 
 def check_release(data: Path, programs: Binaries) -> None:
-    """Raise CellError where a server's data are of another major release than the programs."""
+    """Raise CellError if a server's data belong to another major release than the programs."""
     try:
         made_by = (data / "PG_VERSION").read_text("ascii").strip()
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def check_release(data: Path, programs: Binaries) -> None:
 
 
 class CatalogServer:
-    """Keeps the catalog's server up. `start` and `stop` wait until that is done; `watch` does not wait."""
+    """Keeps the catalog's server up. `start` and `stop` block until they are done; `watch` does not block."""
 
     def __init__(self, server: CellServer, reserve: Reserve | None) -> None:
         self._server = server
@@ -61,7 +61,7 @@ class CatalogServer:
         return self._server.cell / DATA
 
     def start(self) -> None:
-        """Start it for the first time. Raises CellError."""
+        """Start the server for the first time. Raises CellError."""
         self._make_room()
         start_server(self._server)
         self._is_ready = True
@@ -70,7 +70,7 @@ class CatalogServer:
         stop_server(self._server)
 
     def watch(self, now: float) -> None:
-        """Start a dead server again, and keep room for that where others have filled its disk."""
+        """Restart a dead server, and keep room on the disk for that."""
         report = self._server.look(now)
         match report.state:
             case ServerState.READY if not self._is_ready:

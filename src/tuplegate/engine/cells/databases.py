@@ -1,8 +1,8 @@
-"""Makes, copies, measures and drops cells, and reaches the one database that each of them has.
+"""Makes, copies, measures and drops cells, and reaches the one database in each of them.
 
-A cell has the name of its database. Its passwords and the secret that signs its records are derived from the
-installation's secret and that name, so none of them opens another cell. A cell that was just made, or copied, knows
-other ones: it is settled before anybody uses it, which is noted in it last. Every step may be repeated.
+A cell is named after its database. Its passwords and the secret that signs its records are derived from the
+installation's secret and that name, so they open no other cell. A cell that was just made or copied still has the
+template's or the source's: it is settled before anybody uses it, and notes that last. Every step may be repeated.
 """
 
 import asyncio
@@ -26,41 +26,42 @@ from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.making import copy_cell, list_spares, make_cell, make_spare, remove_cell, take_spare
 from tuplegate.engine.cells.settings import SUPERUSER
 from tuplegate.engine.cells.template import Template, conninfo_of
-from tuplegate.engine.libpq.commands import LoginRefused
-from tuplegate.engine.libpq.logins import derive_password, write_keys
-from tuplegate.engine.libpq.quoting import quote, quote_text
-from tuplegate.engine.postgres.own import foundation, metadata
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
+from tuplegate.engine.libpq.connections.commands import LoginRefused
+from tuplegate.engine.libpq.connections.logins import derive_password, write_keys
+from tuplegate.engine.libpq.values.quoting import quote, quote_text
+from tuplegate.engine.postgres.preparation import foundation
+from tuplegate.engine.postgres.rights.roles import TENANTS, undo_default_rights
+from tuplegate.engine.postgres.rights.walls import FULL
+from tuplegate.engine.postgres.service import metadata, records
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
-from tuplegate.engine.postgres.tenancy.following import Limits
-from tuplegate.engine.postgres.tenancy.record_copies import bring_notes
-from tuplegate.engine.postgres.tenancy.roles import TENANTS, undo_default_rights
-from tuplegate.engine.postgres.tenancy.walls import FULL
-from tuplegate.engine.postgres.transaction import records
+from tuplegate.engine.postgres.transfer.following import Limits
+from tuplegate.engine.postgres.transfer.record_copies import bring_notes
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
 
 SETTLE_S_MAX = 60.0
-"""For everything that is asked of a cell before it is used; the server of one that takes longer is killed."""
+"""The limit for settling a cell; the server of a cell that takes longer is killed."""
 _LET_END_S = 4.0
-"""How long a copy waits for statements on its source. What wants to use it meanwhile is turned away after 10 s."""
+"""How long a copy waits for statements on its source. Meanwhile, other work on the source is refused after 10 s."""
 _CALM_S, _LOOK_S = 0.3, 0.05
-"""Within the first, every worker has heard that it is to let go of a source."""
+"""Within `_CALM_S`, every worker has heard that it must leave the source."""
 _SPARES = 2
 _SPARES_AFTER_S, _SPARES_EVERY_S, _SPARES_AGAIN_S = 5.0, 0.5, 60.0
-"""After a start there is more urgent work; then spares are counted; a copy that failed is tried again much later."""
+"""Wait after the start, which has more urgent work; between counts of spares; and after a copy that failed."""
 _NAMED_AFTER = "SELECT rolname FROM pg_catalog.pg_roles WHERE starts_with(rolname, $1)"
 _USED = f"SELECT FROM pg_catalog.pg_stat_activity WHERE datname = $1 AND usename ~ '{TENANTS}' LIMIT 1"
-"""A look of the service's own at the database keeps nobody from copying it."""
+"""Only tenants' sessions count: a session of the service's own does not stop a copy."""
 _IDENTITY = "SELECT installation, name, furnishing FROM engine.identity"
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """An installation's cells: where they are, what they are copied from, and what their passwords are made of.
+    """An installation's cells: their directory, the template for new ones, and the secret that their passwords come
+    from.
 
-    `tools` are the bundled programs, for a cell they are those of `tools_of`.
+    `tools` are the bundled programs that dump; `tools_of` returns them for one cell.
     """
 
     secret: bytes
@@ -78,7 +79,7 @@ class Installation:
         return self._conninfo(name, AdminConnector("").owners.service, name)
 
     def superuser(self, name: str, source: str = "") -> str:
-        """Return the conninfo of a cell's superuser. `source` is the cell that it was just copied from."""
+        """Return the conninfo of a cell's superuser. `source` is the cell that this one was just copied from."""
         return self._conninfo(name, SUPERUSER, source or name)
 
     def superuser_of_template(self, name: str) -> str:
@@ -91,12 +92,12 @@ class Installation:
         return f"{login} {write_keys(secret, role)}"
 
     def databases(self, name: str) -> PostgresDatabases:
-        """Return the databases of a cell's server: of one, and the service's own."""
+        """Return the databases of a cell's server: its tenant's database, and the service's own."""
         connector = AdminConnector(self.login(name))
         return PostgresDatabases(connector, self.secret_of(name), None, FULL, self.tools_of(name), self.limits)
 
     def tools_of(self, name: str) -> tuple[DumpTool, ...]:
-        """Return the programs that dump a cell. They run as its own account: nobody else may enter its directory."""
+        """Return the programs that dump a cell. They run as the cell's account: no other may enter its directory."""
         try:
             with open_directory(self.directory.locate(name)) as cell:
                 account = find_account(cell)
@@ -105,7 +106,8 @@ class Installation:
         return tuple(replace(tool, account=account) for tool in self.tools)
 
     def identity(self, name: str) -> tuple[str, str, str]:
-        """Return what a cell says of itself once it is settled."""
+        """Return the identity that a settled cell has noted: the installation's mark, the cell's name and its
+        furnishing."""
         mark = hmac.digest(self.secret, b"cells", hashlib.sha256).hex()
         return (mark, name, self.template.furnishing)
 
@@ -113,7 +115,8 @@ class Installation:
 class CellDatabases:
     """Fills the port's `EngineDatabases`: one server for each database.
 
-    `starts_servers`: this process has one thread and keeps it. A fork beside a thread can stand still for ever.
+    `starts_servers`: this process has one thread and must keep it, since a fork beside another thread can hang for
+    ever.
     """
 
     def __init__(self, installation: Installation, line: CellLine, *, starts_servers: bool = False) -> None:
@@ -123,7 +126,7 @@ class CellDatabases:
         self._line = line
 
     def furnishing_of(self, name: str) -> str:
-        """Return the same for all: a cell is brought up to date when it wakes, by what it says of itself."""
+        """Return the same for every cell: each is brought up to date when it wakes, by its noted identity."""
         return "cell"
 
     @asynccontextmanager
@@ -147,7 +150,7 @@ class CellDatabases:
             make_cell(self._directory, template.data, name)
 
     async def keep_spares(self) -> None:
-        """Copy cells ahead, so that new ones are there at once. One worker does so for all."""
+        """Copy spare cells ahead, so that new databases are there at once. One worker does so for all."""
         template = self._installation.template
         pause_s = _SPARES_AFTER_S
         while True:
@@ -162,7 +165,7 @@ class CellDatabases:
                 pause_s = _SPARES_AGAIN_S
 
     async def copy(self, source: str, name: str) -> None:
-        """Copy the files of the source, which sleeps meanwhile. Raises EngineBusy if somebody uses it for too long."""
+        """Copy the files of the source, which sleeps meanwhile. Raises EngineBusy if it stays in use for too long."""
         if not self._directory.locate(source).exists():
             raise port.EngineBusy("the source was deleted; nothing was copied")
         if not self._directory.locate(name).exists():
@@ -173,8 +176,8 @@ class CellDatabases:
             await self.settle(name, self._installation.superuser(name, source))
 
     async def _await_calm(self, source: str) -> None:
-        """Wait until nobody has used the source for a moment: workers that have not yet heard of the copy wake it, and
-        connect again and again."""
+        """Wait until no tenant has used the source for a moment: workers that have not yet heard of the copy may wake
+        it again."""
         loop = asyncio.get_running_loop()
         started = used_at = loop.time()
         while (now := loop.time()) - used_at < _CALM_S:
@@ -206,7 +209,7 @@ class CellDatabases:
             halted.is_gone = True
 
     def count(self) -> dict[str, int]:
-        """Return how many cells are asleep and awake."""
+        """Return the number of sleeping and of awake cells."""
         names = [name for name in self._directory.list_cells() if name.startswith("tg_")]
         awake = len(self._find_awake(names))
         return {"asleep": len(names) - awake, "awake": awake}
@@ -234,8 +237,8 @@ class CellDatabases:
         return self._find_awake(names)
 
     def _find_awake(self, names: Sequence[str]) -> set[str]:
-        """Return those whose server takes connections, by its socket: nobody is asked for that. There may be very
-        many, and a path as an object takes five times as long."""
+        """Return the cells whose server takes connections, by their sockets, without asking a process. There may be
+        very many, and a `Path` takes five times as long."""
         cells = self._directory.cells
         return {name for name in names if os.path.exists(f"{cells}/{name}/{RUN}/{SOCKET_NAME}")}
 
@@ -245,8 +248,9 @@ class CellDatabases:
     # -- settling -----------------------------------------------------------------------------------------------
 
     async def settle(self, name: str, former: str = "") -> None:
-        """Make an awake cell what its name says, and bring it up to date. `former` is the superuser's conninfo as long
-        as it has the password of the cell that it is a copy of. Raises EngineUnavailable if that takes too long."""
+        """Give an awake cell its own names and passwords, and bring it up to date. `former` is the conninfo of the
+        superuser with the password of the original, for a cell that was just copied. Raises EngineUnavailable if that
+        takes too long."""
         try:
             async with asyncio.timeout(SETTLE_S_MAX):
                 await self._settle(name, former)
@@ -283,7 +287,7 @@ class CellDatabases:
             await note_identity(session, installation.identity(name))
 
     async def _find_superuser(self, name: str, former: str) -> str:
-        """Return the conninfo of the superuser: by its own password, or the one that it had in the original."""
+        """Return the superuser's conninfo, with the cell's own password or with that of its original."""
         own = self._installation.superuser(name)
         if not former:
             return own
@@ -300,12 +304,12 @@ class CellDatabases:
 
 
 async def note_identity(session: AdminSession, identity: tuple[str, str, str]) -> None:
-    """Note whose a cell is, and what this version has made there."""
+    """Note which database the cell is, and which furnishing this version has made there."""
     await session.run_atomically([("DELETE FROM engine.identity", ()), (metadata.NOTE_IDENTITY, identity)])
 
 
 async def _rename(session: AdminSession, name: str) -> None:
-    """Give the tenant's database and its roles their names, where they still have those of the original."""
+    """Rename the tenant's database and its roles, if they still have the original's names."""
     rows = await session.fetch("SELECT datname FROM pg_catalog.pg_database WHERE starts_with(datname, 'tg_')")
     if rows == [(name,)]:
         return
@@ -319,7 +323,7 @@ async def _rename(session: AdminSession, name: str) -> None:
 
 
 async def _become_own(superuser: AdminConnector, name: str) -> None:
-    """Commit what was prepared in the original, since prepared means decided, and forget its records."""
+    """Commit transactions that were prepared in the original, since prepared means decided, and delete its records."""
     async with AdminSession(superuser, name) as session:
         for (gid,) in await session.fetch("SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = $1", name):
             await session.fetch(f"COMMIT PREPARED {quote_text(str(gid))}")

@@ -1,6 +1,6 @@
-"""The supervisor's side of the lines to workers: hears what they want of cells, and tells them what becomes of it.
+"""The supervisor's end of the lines to workers: takes their requests for cells, and tells them about each cell.
 
-Contract: `attend` is called whenever a line has something, and several times a second in any case; more often while
+Contract: `attend` is called when a line has data, and several times a second in any case; more often while
 `is_hurried`. Nothing here blocks.
 """
 
@@ -19,7 +19,7 @@ _READ_BYTES = 2**16
 
 
 class _Line:
-    """The line to one worker. What does not fit into its socket just now waits."""
+    """The line to one worker. Data that its socket cannot take yet waits in `unsent`."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
@@ -39,7 +39,7 @@ class _Line:
 
 
 class Desk:
-    """Serves workers, by their numbers, from the keeper's cells."""
+    """Answers workers' requests for the cells of the keeper. A worker is known by its number."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
@@ -53,11 +53,11 @@ class Desk:
 
     @property
     def is_hurried(self) -> bool:
-        """Return whether something changes soon without a message."""
+        """Return whether a cell changes its state soon without a message."""
         return self._fleet.is_moving
 
     def open_line(self, worker: int, now: float) -> socket.socket:
-        """Return a worker's end of a new line. What a worker of that number has used before is not used any more."""
+        """Return a worker's end of a new line, and drop the line that a worker of that number had before."""
         self.drop_line(worker, now)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -73,7 +73,8 @@ class Desk:
                 waiting.discard(worker)
 
     def abandon(self) -> None:
-        """Forget the lines, in a child of the supervisor, without closing what may be another file there by now."""
+        """Forget the lines in a child of the supervisor. Do not close them: their numbers may stand for other files
+        there."""
         for line in self._lines.values():
             line.end.detach()
         self._lines.clear()
@@ -83,7 +84,7 @@ class Desk:
         self._keeper.close()
 
     def attend(self, now: float) -> None:
-        """Do what workers ask for and what is due, and tell workers about it."""
+        """Carry out workers' requests and the keeper's rules, and tell workers the results."""
         for worker, line in self._lines.items():
             for message in line.read():
                 self._hear(worker, message, now)
@@ -132,7 +133,7 @@ class Desk:
             told = {*self._waiting.pop(cell, ()), *self._fleet.list_users(cell)}
             self._send(told, Message(Word.WITHHELD, cell))
         for cell in tidings.failed:
-            # Those who have used it must hear it, too.
+            # Workers with connections to the cell must hear it, too.
             self._waiting.pop(cell, None)
             self._send(list(self._lines), Message(Word.FAILED, cell, self._fleet.find_reason(cell)))
         for cell, worker in tidings.halted:

@@ -1,7 +1,7 @@
-"""Bounds the files of cells, whoever writes them: a cell's superuser can write files that no table has.
+"""Bounds the files of cells, even those that are not part of a table: a cell's superuser can write any file.
 
-A worker measures the cells that it has open, all of their directories, and has one killed that is far beyond its bound.
-Nobody is asked for that but the file system. A cell that sleeps costs nothing. What a tenant adds by SQL is refused
+A worker measures the directories of the cells that it has open, and has a cell killed that is far above its bound. It
+asks only the file system, not the server. A sleeping cell costs nothing. Data that a tenant adds by SQL are refused
 long before (`postgres/safety/sizes.py`).
 """
 
@@ -13,34 +13,35 @@ from math import inf
 from pathlib import Path
 from stat import S_ISDIR
 
+from tuplegate.background import keep, tick
 from tuplegate.engine.cells.layout import CellError, CellsDirectory
 from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.settings import WAL_MB_MAX
 from tuplegate.engine.cells.trees import DEPTH_MAX
-from tuplegate.keeping import keep, tick
 
 FREE_BYTES = (64 + WAL_MB_MAX) * 2**20
-"""So much is free of what a cell has beside its database: the engine's own databases, and the log that it keeps."""
+"""Bytes that do not count of a cell's files outside its database: the engine's own databases, and the log that it
+keeps."""
 BURST_BYTES = 2**30
 """The log may grow by about so much while the engine makes a checkpoint."""
 
 _EVERY_S = 2.0
 _ENTRY_BYTES = 1024
-"""What each name counts for beside its blocks: the file system keeps it, too."""
+"""Counts for each name beside its blocks: the file system keeps the name, too."""
 _BLOCK_BYTES = 512
 
 
 def measure_cell(data: Path, oid: int) -> int:
-    """Return the bytes that count for the size of a cell: of the tenant's database, and of everything else as far as it
-    is more than every cell has."""
+    """Return the size of a cell: the bytes of the tenant's database, and those of all other files beyond FREE_BYTES."""
     own = measure_tree(data / "base" / str(oid))
     return own + max(0, measure_tree(data) - own - FREE_BYTES)
 
 
 def measure_tree(top: Path, most: float = inf, *, on_disk: bool = False) -> int:
-    """Return the bytes of all files below a directory of a cell's, or some number above `most`. No link is followed.
+    """Return the bytes of all files below a directory of a cell, or some number above `most`. Follow no link.
 
-    `on_disk`: measure the room that they take, with their names. Raises CellError for deeper trees than PostgreSQL's.
+    `on_disk`: measure the room that the files and their names take. Raises CellError for deeper trees than
+    PostgreSQL's.
     """
     size = 0
     left = [(str(top), 0)]
@@ -61,7 +62,7 @@ def measure_tree(top: Path, most: float = inf, *, on_disk: bool = False) -> int:
 
 
 def _measure_entry(entry: "os.DirEntry[str]", depth: int, left: list[tuple[str, int]], *, on_disk: bool) -> int:
-    """Return what one entry takes. A directory is put into `left`."""
+    """Return the size of one entry. Add a directory to `left`."""
     try:
         status = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -74,8 +75,8 @@ def _measure_entry(entry: "os.DirEntry[str]", depth: int, left: list[tuple[str, 
 
 
 class FilesWatch:
-    """`find_bounds` returns the bounds of the cells that this worker has open. `slack_bytes` is for files that come and
-    go beside a database: its log, and what statements write for a while."""
+    """Has cells killed whose files are far too large. `find_bounds` returns the bounds of the cells that this worker
+    has open. `slack_bytes` is for files that come and go: the log, and what statements write for a while."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class FilesWatch:
                     self._line.kill(name, reason)
 
     def _judge(self, name: str, most: int) -> str:
-        """Return why a cell must not go on; nothing where it may."""
+        """Return the reason to kill a cell; empty if there is none."""
         try:
             if measure_tree(self._directory.locate(name), most, on_disk=True) <= most:
                 return ""

@@ -1,10 +1,10 @@
 """Decides which cells are awake: pure rules, without clock, files or processes.
 
 Contract: the caller reports events (a wish, a use, a server that is ready or has ended) and asks `decide` at every
-moment what to do. `now` is an argument and never goes back. A cell has one state, which changes only as TRANSITIONS
-says. At most `awake_max` cells are up, and a cell that a worker uses is not put to sleep.
+moment what to do. `now` is an argument and never goes back. A cell has one state, which changes only along TRANSITIONS.
+At most `awake_max` cells are up, and a cell that a worker uses is not put to sleep.
 
-A cell that nobody asks for costs nothing: `decide` looks at wanted cells and at those that are up.
+A sleeping cell that nobody asks for costs nothing: `decide` looks only at wanted cells and at those that are up.
 """
 
 from collections.abc import Iterable
@@ -13,19 +13,19 @@ from enum import Enum
 
 PAUSE_S_MIN = 1.0
 PAUSE_S_MAX = 60.0
-"""Between failures. The first one that was ready is followed by the next server at once."""
+"""The pause between failures. After the first failure of a server that was ready, the next server starts at once."""
 LIVED_S = 0.25
-"""A server that was up for so long has been used, as a rule. If it dies then, the next one is started at once."""
+"""A server that was up for this long has usually been used. If it dies then, the next one is started at once."""
 STABLE_S = 60.0
-"""A server that was up for so long, and is killed for what it does, has nothing to do with the failures before it."""
+"""If a server was up for this long before it is killed for what it does, earlier failures count no more."""
 SETTLED_S = 1.0
 """A cell makes room for another one after this time without a use, so that a new cell gets to its first use."""
 WAIT_S_MAX = 5.0
 """A waiter is told busy after this time if cells that were to make room for it are used again and again."""
 STARTS_MAX = 2
-"""The servers that one decision starts: each takes the supervisor some milliseconds."""
+"""The number of servers that one decision starts: each takes the supervisor some milliseconds."""
 START_S = 0.3
-"""A server that starts for longer keeps no other one waiting."""
+"""A server that takes longer to start no longer delays others."""
 
 
 class CellState(Enum):
@@ -35,11 +35,11 @@ class CellState(Enum):
     STARTING = "starting"
     AWAKE = "awake"
     ASKED_TO_REST = "asked_to_rest"
-    """Workers are asked to close their connections, and may say that they need the cell."""
+    """Workers are asked to close their connections, and may answer that they need the cell."""
     STOPPING = "stopping"
     FAILED = "failed"
     HALTED = "halted"
-    """Its server is down, and is not started: somebody copies or removes its directory."""
+    """The server is down and may not be started: somebody copies or removes the cell's directory."""
 
 
 TRANSITIONS = {
@@ -70,12 +70,12 @@ class CellRecord:
     awake_since: float | None = None
     uses: dict[int, bool] = field(default_factory=dict)
     failures: int = 0
-    """How often in a row the server ended too early."""
+    """The number of times in a row that the server ended too early."""
     reason: str = ""
 
     @property
     def pause_s(self) -> float:
-        """Return how long after a failure no server is started."""
+        """Return the pause after a failure before the next server is started."""
         return 0.0 if self.failures < 2 else min(PAUSE_S_MAX, PAUSE_S_MIN * 2 ** min(self.failures - 2, 10))
 
     def move(self, state: CellState, now: float) -> None:
@@ -90,9 +90,9 @@ class CellRecord:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Everything to do now, by ids of cells. Waiters of `busy`, `failed` and `withheld` cells are told so and wait no
-    longer; nobody uses a `withheld` cell any more. `halted` are cells with the worker that has each of them to itself
-    now."""
+    """Everything to do now, by ids of cells. Waiters of `busy`, `failed` and `withheld` cells are told so and stop
+    waiting; workers stop using a `withheld` cell. `halted` pairs each halted cell with the worker that now has it to
+    itself."""
 
     start: tuple[str, ...] = ()
     ask_to_rest: tuple[str, ...] = ()
@@ -104,10 +104,10 @@ class Decision:
 
 
 class Fleet:
-    """The records of all cells, and the rules. `idle_s` 0 lets an idle cell stay awake while there is room.
+    """The records of all cells, and the rules. With `idle_s` 0, an idle cell stays awake while there is room.
 
-    `starting_max` servers start at a time: more would take the processors from those who are awake, and none of them
-    would be ready sooner.
+    At most `starting_max` servers start at a time: more would take the processors from cells that are awake, and would
+    not be ready sooner.
     """
 
     def __init__(self, cell_ids: Iterable[str], awake_max: int, idle_s: float, starting_max: int = 1000) -> None:
@@ -135,7 +135,7 @@ class Fleet:
 
     @property
     def is_moving(self) -> bool:
-        """Return whether a cell is on its way from one state to another, so that there is something to do soon."""
+        """Return whether a cell is between two states, so that there is something to do soon."""
         passing = (CellState.AWAKE, CellState.ASKED_TO_REST)
         return bool(self._wanted or self._to_halt) or any(r.state not in passing for r in self._up.values())
 
@@ -190,7 +190,7 @@ class Fleet:
     def note_ended(self, cell_id: str, now: float, reason: str, *, is_killed: bool = False) -> None:
         """Note that the server has ended, or could not be started. Unless it was stopped, that is a failure.
 
-        `is_killed`: for what it did.
+        `is_killed`: a worker had it killed for what it did.
         """
         record = self._up.pop(cell_id)
         record.uses.clear()
@@ -208,8 +208,8 @@ class Fleet:
         record.move(CellState.FAILED, now)
 
     def halt(self, cell_id: str, worker: int) -> None:
-        """Stop the cell's server, and start it no more until the worker gives the cell back. A decision says when the
-        worker has it."""
+        """Stop the cell's server, and do not start it until the worker releases the cell. A later decision says when
+        the worker has it."""
         self._records.setdefault(cell_id, CellRecord())
         workers = self._halting.setdefault(cell_id, [])
         if not workers:
@@ -232,14 +232,14 @@ class Fleet:
             record.move(CellState.ASLEEP, now)
 
     def forget(self, cell_id: str) -> None:
-        """Drop the record of a cell whose directory was removed, unless somebody waits for it, who hears more."""
+        """Drop the record of a cell whose directory was removed, unless somebody still waits for the cell."""
         if self._records[cell_id].state not in (CellState.ASLEEP, CellState.HALTED):
             raise WrongTransition("only a cell that is down can be forgotten")
         if cell_id not in self._halting and cell_id not in self._wanted:
             del self._records[cell_id]
 
     def decide(self, now: float) -> Decision:
-        """Return everything to do now, and count it as done: the caller starts, asks and stops as it says."""
+        """Return everything to do now, and record it as done: the caller must do it."""
         taken, halted = self._halt(now)
         stop = (*taken, *self._stop_resting(now))
         rest = [
@@ -259,7 +259,8 @@ class Fleet:
         record.idle_since = now
 
     def _halt(self, now: float) -> tuple[list[str], list[tuple[str, int]]]:
-        """Move cells that are to be halted on. Return those whose servers must stop first, and those that are."""
+        """Advance the cells that are to be halted. Return those whose servers must stop first, and those that are
+        halted."""
         stopped, halted = [], []
         for cell_id in sorted(self._to_halt):
             record = self._records[cell_id]
@@ -274,8 +275,8 @@ class Fleet:
         return stopped, halted
 
     def _stop_resting(self, now: float) -> list[str]:
-        """Stop cells whose workers have all closed their connections. A worker that does not answer stands still, and
-        is ended for that."""
+        """Stop cells whose workers have all closed their connections. A worker that does not answer has a standstill,
+        and is killed for that."""
         rested = [
             cell_id
             for cell_id, record in self._up.items()
@@ -286,11 +287,11 @@ class Fleet:
         return rested
 
     def _serve_wanted(self, rest: list[str], now: float) -> tuple[list[str], list[str], list[str], list[str]]:
-        """Return the wanted cells to start, the busy, the failed and the withheld ones; add the cells that make room to
-        `rest`.
+        """Return the wanted cells to start, the busy, the failed and the withheld ones. Add cells that must make room
+        to `rest`.
 
-        Each wanted cell, the first one first, takes a free place, or the place of a cell that is about to leave it, or
-        that of an idle cell. If there is none, the wanted cell is busy.
+        Wanted cells are served in order. Each takes a free place, or that of a cell about to leave, or that of an idle
+        cell. If there is none, the wanted cell is busy.
         """
         start: list[str] = []
         busy: list[str] = []

@@ -1,8 +1,8 @@
-"""Keeps the servers of all cells as the fleet's rules decide: the supervisor's part.
+"""Starts and stops the servers of cells as the fleet decides: the supervisor's part.
 
 Contract: one thread calls everything here, `tick` several times a second, with a clock that never goes back. Nothing
-blocks but `close`, which waits until all servers have ended, for a bounded time. A tick reads some small files of each
-cell that is up; cells that sleep cost nothing.
+blocks but `close`, which waits for a bounded time until all servers have ended. A tick reads some small files of each
+cell that is up; sleeping cells cost nothing.
 """
 
 import time
@@ -18,7 +18,7 @@ from tuplegate.engine.cells.server import CellServer, ServerReport, ServerState
 _log = structlog.get_logger()
 
 CLOSE_S_MAX = 30.0
-"""More than a server takes that has to be killed in the end."""
+"""Longer than the slowest server takes to end, which has to be killed."""
 
 _POLL_S = 0.01
 
@@ -36,17 +36,17 @@ class Tidings:
 
 
 class Keeper:
-    """Starts, watches and stops the servers of cells. `make_server` gives the server of a cell, without starting it."""
+    """Starts, watches and stops the servers of cells. `make_server` returns the server of a cell, not yet started."""
 
     def __init__(self, fleet: Fleet, make_server: Callable[[str], CellServer]) -> None:
         self.fleet = fleet
         self._make_server = make_server
         self._servers: dict[str, CellServer] = {}
         self._killed: dict[str, str] = {}
-        """Why servers were killed that have not ended yet."""
+        """The reasons why servers were killed that have not ended yet."""
 
     def kill(self, cell_id: str, reason: str = "") -> None:
-        """Kill the server of a cell, whose data are then as after a crash. With a reason that counts as a failure."""
+        """Kill the server of a cell; its data are then as after a crash. With a reason, this counts as a failure."""
         if server := self._servers.get(cell_id):
             if reason:
                 self._killed.setdefault(cell_id, reason)
@@ -58,7 +58,7 @@ class Keeper:
         return 0 if server is None else server.pid
 
     def tick(self, now: float) -> Tidings:
-        """Look at all servers, and do what the rules decide. Return what workers must be told."""
+        """Look at all servers, and carry out the fleet's decision. Return what workers must be told."""
         awake: list[str] = []
         failed: list[str] = []
         for cell_id, server in list(self._servers.items()):

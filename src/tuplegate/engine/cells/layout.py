@@ -1,12 +1,12 @@
-"""Paths of cells, the account that each cell has, and safe ways to open the files in a cell.
+"""Paths of cells, the account of each cell, and safe ways to open the files in a cell.
 
-Contract: the service owns the data directory, `cells` and `prepared`, so the names in them are its own. A cell's
-account owns everything below `cells/<id>`, and that of the catalog's cell everything below `catalog`. The cell can put
-any file there, so this module opens it through the descriptor of its directory, follows no link, and refuses a file
-that has another name elsewhere.
+Contract: the service owns the data directory, `cells` and `prepared`, so it has chosen the names in them. A cell's
+account owns everything below `cells/<id>`, and the catalog's account everything below `catalog`. The cell can put any
+file there. So this module opens files through the descriptor of their directory, follows no link, and refuses a file
+that has a second name.
 
-Under root each cell has a user id of its own; the owner of the cell's directory is the only record of it. Otherwise
-all cells run as the user that the service runs as. This module starts no process and writes no data.
+Under root each cell has a user id of its own; the owner of the cell's directory is the only record of it. Otherwise all
+cells run as the service's user. This module starts no process and writes no data.
 """
 
 import fcntl
@@ -23,15 +23,15 @@ from tuplegate.engine.bundled.data_directory import (
     SOCKET_NAME,
     SOCKET_PATH_BYTES_MAX,
     UNUSABLE_IN_PATH,
-    Account,
     BundledEngineError,
 )
+from tuplegate.engine.bundled.sandbox.account import Account
 
 FIRST_UID = 1_900_000_000
-"""User ids from here up belong to cells: above those that systems and their containers give to anybody else."""
+"""User ids from here up belong to cells: systems and containers give none so high to anybody else."""
 UIDS = 200_000_000
-"""So many there are for cells. Each gets one by chance: all processes of a user can be killed, and another installation
-on the machine has cells, too."""
+"""The number of user ids for cells. A cell gets a random one, since another installation on the machine may have cells,
+too, and all processes of a user can be killed."""
 
 DATA = "data"
 RUN = "run"
@@ -80,7 +80,7 @@ class CellsDirectory:
                 os.fchmod(fd, 0o711)
 
     def locate(self, cell_id: str) -> Path:
-        """Return the path of a cell that may or may not exist. Raises CellError for an id that is no id."""
+        """Return the path of a cell, which need not exist. Raises CellError for an invalid id."""
         if _ID.fullmatch(cell_id) is None:
             raise CellError(f"{cell_id!r} is no id of a cell: it has 1 to 40 of the characters a-z, 0-9 and _")
         path = self.cells / cell_id
@@ -90,18 +90,18 @@ class CellsDirectory:
         return path
 
     def list_cells(self) -> list[str]:
-        """Return the ids of all complete cells. Unfinished ones have names that are no ids."""
+        """Return the ids of all complete cells. The names of unfinished ones are no ids."""
         return sorted(name for name in os.listdir(self.cells) if _ID.fullmatch(name))
 
 
 def find_service(cell: Path) -> Path:
-    """Return the service's data directory, by a cell in it or the catalog's."""
+    """Return the service's data directory, given the path of a cell or of the catalog's cell."""
     return cell.parent if cell == CellsDirectory(cell.parent).catalog else cell.parent.parent
 
 
 def find_free_account(directory: CellsDirectory) -> Account:
-    """Return an account that no cell has, also none that was made ahead. The caller holds a lock on the directory until
-    the account owns an entry."""
+    """Return an account that no cell and no spare has. The caller holds a lock on the directory until the account owns
+    an entry."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid(), switch=False)
     taken = set()
@@ -124,7 +124,7 @@ def find_account(cell: int) -> Account:
 
 @contextmanager
 def open_directory(name: Path | str, parent: int | None = None) -> Iterator[int]:
-    """Open a directory, but not through a symbolic link at its own name, and close it afterwards."""
+    """Open a directory, and close it afterwards. Refuse a symbolic link at its name."""
     fd = os.open(name, _DIRECTORY, dir_fd=parent)
     try:
         yield fd
@@ -133,7 +133,7 @@ def open_directory(name: Path | str, parent: int | None = None) -> Iterator[int]
 
 
 def open_file(name: str, flags: int, parent: int) -> int:
-    """Open a regular file that has this one name. Raises CellError for any other kind of file."""
+    """Open a regular file that has no other name. Raises CellError for any other kind of file."""
     fd = os.open(name, flags | _FILE, 0o600, dir_fd=parent)
     status = os.fstat(fd)
     if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
@@ -143,7 +143,7 @@ def open_file(name: str, flags: int, parent: int) -> int:
 
 
 def make_file(name: str, flags: int, parent: int, account: Account) -> int:
-    """Open a regular file of the account's, and make it if it is missing."""
+    """Open a regular file of the account's; make it if it is missing."""
     fd = open_file(name, flags | os.O_CREAT, parent)
     give_to(fd, account)
     return fd
@@ -157,7 +157,7 @@ def make_directory(name: str, parent: int, account: Account) -> None:
 
 
 def give_to(fd: int, account: Account) -> None:
-    """Make the account the owner of an open file, where accounts differ at all."""
+    """Make the account the owner of an open file, unless all cells share the service's account."""
     if account.switch:
         os.fchown(fd, account.uid, account.gid)
 
@@ -174,7 +174,7 @@ def read_file(name: str, parent: int, bytes_max: int) -> bytes:
 def lock_server(cell: int, account: Account) -> int | None:
     """Return a descriptor that holds the lock of the cell's server, or None if a process of the cell holds it.
 
-    The lock belongs to the descriptor and to all copies that processes inherit, so it lasts as long as any of them.
+    The lock belongs to the descriptor and to all inherited copies of it, so it lasts as long as any of them.
     """
     fd = make_file(LOCK, os.O_RDWR, cell, account)
     try:

@@ -1,7 +1,7 @@
-"""A worker's side of its line to the supervisor: asks for cells, and says which of them it uses.
+"""A worker's end of its line to the supervisor: asks for cells, and says which of them it uses.
 
 The worker has connections to a cell only between AWAKE and RESTED. Asked to rest, it closes them if nobody uses the
-cell, and otherwise says that the cell is in use; so no cell is stopped under a request.
+cell; otherwise it answers that the cell is in use. So no cell is stopped under a request.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
+from tuplegate.background import keep, tick
 from tuplegate.engine import port
 from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, Reader, Word, write
-from tuplegate.keeping import keep, tick
 from tuplegate.metrics.cells import new_cell, observe
 
 _TICK_S = 1.0
@@ -25,28 +25,28 @@ _READ_BYTES = 2**16
 
 @dataclass(slots=True, eq=False)
 class Stay:
-    """The time that a worker has connections to an awake cell."""
+    """The time during which a worker has connections to an awake cell."""
 
     cell: str
     users: int = 0
-    """Requests and other work under way there."""
+    """The number of requests and other work under way there."""
     was_used: bool = True
-    """Something was under way since the last look."""
+    """Whether something was under way since the last look."""
     is_told_used: bool = True
     idle_since: float = 0.0
     on_end: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    """Close connections to the cell."""
+    """Callbacks that close connections to the cell."""
     has_ended: bool = False
     on_down: list[Callable[[], None]] = field(default_factory=list)
     is_down: bool = False
-    """The server has died under its users. They wait for the next one, to learn what became of what they did."""
+    """The server has died under its users. They wait for the next server, to learn the outcome of their work."""
     revival: asyncio.Task[None] | None = None
 
 
 class CellLine:
-    """`wake_s_max` is how long anybody waits for a cell. After `leave_s` without use the worker closes its connections
-    to a cell, which may be awake for longer. `find_busy` returns the cells in which something runs that nobody counts
-    as a user."""
+    """A worker's line. A wake takes at most `wake_s_max`. After `leave_s` without use the worker closes its connections
+    to a cell, which may stay awake. `find_busy` returns the cells in which something runs that is not counted as a
+    user."""
 
     def __init__(self, end: socket.socket, wake_s_max: float, leave_s: float = inf) -> None:
         self._end = end
@@ -62,9 +62,9 @@ class CellLine:
         self._is_closing = False
         self.find_busy: Callable[[], Collection[str]] = tuple
         self.wakes = new_cell()
-        """How long wakes took, as the table of metrics counts times."""
+        """The times that wakes took, in the form of the table of metrics."""
         self.failures: dict[str, str] = {}
-        """Why cells failed that nobody has waked since."""
+        """The reasons why cells failed that nobody has waked since."""
 
     async def __aenter__(self) -> "CellLine":
         self._end.setblocking(False)
@@ -148,8 +148,8 @@ class CellLine:
 
     @asynccontextmanager
     async def halt(self, cell: str, *, at_once: bool = False) -> AsyncIterator["Halt"]:
-        """Put the cell to sleep for everybody, and have its directory alone until the block is left. `at_once` is for a
-        cell whose data nobody wants any more."""
+        """Put the cell to sleep, and have its directory alone until the block is left. `at_once` is for a cell whose
+        data nobody needs any more."""
         halted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._halts.setdefault(cell, []).append(halted)
         held = Halt()
@@ -241,8 +241,8 @@ class CellLine:
         stay.revival = asyncio.get_running_loop().create_task(self._wake_for_users(stay))
 
     async def _wake_for_users(self, stay: Stay) -> None:
-        """Wake a cell again for those who are in it: they wait for a bounded time to learn what became of what they
-        did, also while nobody else is let in. Leave it if it does not wake for them."""
+        """Wake a cell again for its users, also while it lets no other request in: they wait for a bounded time to
+        learn the outcome of their work. Leave the cell if it does not wake while they wait."""
         while stay.users and not stay.has_ended:
             try:
                 await asyncio.shield(self._waking.get(stay.cell) or self._begin_waking(stay.cell))
@@ -255,7 +255,7 @@ class CellLine:
             self._leave(stay, tell=False)
 
     def _leave(self, stay: Stay, *, tell: bool) -> None:
-        """Close the connections of a stay. From now on a request asks for the cell anew."""
+        """Close the connections of a stay. The next request asks for the cell anew."""
         self._end_stay(stay)
         task = self._leaving[stay.cell] = asyncio.get_running_loop().create_task(self._close(stay, tell=tell))
         task.add_done_callback(lambda _: self._leaving.pop(stay.cell, None))
@@ -271,7 +271,7 @@ class CellLine:
             self.say(Word.RESTED, stay.cell)
 
     async def _watch(self) -> None:
-        """Tell the supervisor which cells are in use, when that changes. Leave those that were not used for a while."""
+        """Tell the supervisor when a cell comes into use or falls idle. Leave cells that were not used for a while."""
         while True:
             await tick(_TICK_S)
             busy, now = self.find_busy(), asyncio.get_running_loop().time()
@@ -288,6 +288,6 @@ class CellLine:
 
 @dataclass(slots=True)
 class Halt:
-    """A cell that a worker has to itself. `is_gone` is set by whoever has removed its directory."""
+    """A cell that a worker has to itself. The code that removes the cell's directory sets `is_gone`."""
 
     is_gone: bool = False

@@ -1,7 +1,7 @@
 """Makes, copies and removes the directories of cells.
 
-Contract: a cell is complete or it does not exist. Each directory is made under a name that is no id, written to the
-disk, and then renamed; it is removed the other way round. So a kill at any moment leaves nothing but directories that
+Contract: a cell is complete or it does not exist. A directory is made under a name that is no id, written to the disk,
+and then renamed; it is removed the other way round. So a kill at any moment leaves only directories that
 `remove_leftovers` removes. Every function here blocks, some for seconds: the supervisor calls none of them while it
 watches. Processes may make different cells at the same time.
 
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import Binaries, run_program
-from tuplegate.engine.bundled.data_directory import MAKING, Account, BundledEngineError
+from tuplegate.engine.bundled.data_directory import MAKING, BundledEngineError
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.cells.layout import (
     DATA,
     RUN,
@@ -35,7 +36,7 @@ from tuplegate.engine.cells.settings import SUPERUSER
 from tuplegate.engine.cells.trees import CopyMethod, TreeCopy, remove_tree, sync_file_system
 
 PREPARED_FORM = 2
-"""Counts the changes of what `prepare_data` makes; a new number makes the template anew."""
+"""The version of what `prepare_data` makes; a new number makes the template anew."""
 
 _SPARE = "spare-"
 _REMOVING = "removing-"
@@ -53,8 +54,8 @@ class Prepared:
 
 @contextmanager
 def prepare_data(directory: CellsDirectory, programs: Binaries, account: Account) -> Iterator[Prepared]:
-    """Give data that initdb has made, which takes seconds, and remove them afterwards: the password of their superuser
-    is for one server alone.
+    """Yield data made by initdb, which takes seconds, and remove them afterwards: the password of their superuser is
+    for one server alone.
 
     initdb runs as the account, which must have a name on this machine: initdb insists on it, and cells have none.
     """
@@ -96,14 +97,14 @@ def _command_initdb(making: Path, programs: Binaries) -> list[str]:
 
 
 def make_cell(directory: CellsDirectory, data: Path, cell_id: str) -> CopyMethod:
-    """Make a cell from a data directory that nothing runs on. Raises CellError if the cell exists."""
+    """Make a cell from the data directory of a stopped server. Raises CellError if the cell exists."""
     target = directory.locate(cell_id)
     with _errors_name(target), open_directory(data) as source:
         return _copy_data(directory, source, target)
 
 
 def make_spare(directory: CellsDirectory, data: Path, form: str) -> None:
-    """Make a cell ahead of its use. `form` stands for what is in the data directory that it is copied from."""
+    """Make a cell ahead of its use. `form` identifies the content of the data directory that it is copied from."""
     target = directory.prepared / f"{_SPARE}{form}-{secrets.token_hex(8)}"
     with _errors_name(target), open_directory(data) as source:
         _copy_data(directory, source, target)
@@ -114,7 +115,7 @@ def list_spares(directory: CellsDirectory, form: str) -> list[Path]:
 
 
 def take_spare(directory: CellsDirectory, form: str, cell_id: str) -> bool:
-    """Let a spare be the cell. Return whether there was one. Raises CellError if the cell exists."""
+    """Turn a spare into the cell. Return whether there was a spare. Raises CellError if the cell exists."""
     target = directory.locate(cell_id)
     with _errors_name(target):
         if target.exists():
@@ -128,7 +129,7 @@ def take_spare(directory: CellsDirectory, form: str, cell_id: str) -> bool:
 
 
 def make_catalog(directory: CellsDirectory, programs: Binaries, account: Account) -> None:
-    """Make the catalog's cell where there is none. Raises CellError where databases are without one."""
+    """Make the catalog's cell if it is missing. Raises CellError if it is missing but databases exist."""
     if directory.catalog.exists():
         return
     if any(cell_id.startswith("tg_") for cell_id in directory.list_cells()):
@@ -143,7 +144,7 @@ def make_catalog(directory: CellsDirectory, programs: Binaries, account: Account
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that only the service's user can read. It is there as a whole or not at all."""
+    """Write a file that only the service's user can read, atomically."""
     begun = path.with_suffix(".begun")
     begun.unlink(missing_ok=True)
     with open(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
@@ -216,7 +217,7 @@ def _copy_data(directory: CellsDirectory, source: int, target: Path) -> CopyMeth
 
 
 def _claim_account(directory: CellsDirectory, cell: int) -> Account:
-    """Give the directory of a new cell to an account that no other cell has, also none that is made right now."""
+    """Give the directory of a new cell to an account that no other cell has, not even one being made right now."""
     with open_directory(directory.cells) as cells:
         fcntl.flock(cells, fcntl.LOCK_EX)
         account = find_free_account(directory)
@@ -226,7 +227,7 @@ def _claim_account(directory: CellsDirectory, cell: int) -> Account:
 
 @contextmanager
 def _making(target: Path) -> Iterator[Path]:
-    """Make a directory beside the target, and rename it at the end of the block; remove it if the block fails."""
+    """Make a directory beside the target. Rename it at the end of the block; remove it if the block fails."""
     if target.exists():
         raise CellError("it exists already")
     making = Path(tempfile.mkdtemp(prefix=MAKING, dir=target.parent))

@@ -11,14 +11,14 @@ class Word(StrEnum):
 
     # From a worker.
     WANT = "want"
-    """Wake the cell. One of the answers below comes."""
+    """Wake the cell. The supervisor sends one of the answers below."""
     USE = "use"
-    """The cell is in use from now on: also the answer of a worker that does not let go of it."""
+    """The cell is in use from now on. A worker also answers REST so, if it needs the cell."""
     IDLE = "idle"
     RESTED = "rested"
     """All connections to the cell are closed."""
     HALT = "halt"
-    """Stop the cell, and give it to the worker alone."""
+    """Stop the cell, and give it to this worker alone."""
     RELEASE = "release"
     GONE = "gone"
     """Released, and the directory is removed."""
@@ -40,10 +40,10 @@ AT_ONCE = "at once"
 
 
 KILLED = "the server of the database was killed: "
-"""The beginning of the text of FAILED where a worker wanted that. The rest is the reason, which tenants are told."""
+"""The start of the text of FAILED if a worker asked for the kill. The rest is the reason, which tenants are told."""
 
 STARTED = "started"
-"""The text of AWAKE where the cell was asleep before."""
+"""The text of AWAKE if the worker had to wait for the server's start."""
 
 
 class Message(NamedTuple):
@@ -63,7 +63,7 @@ def write(message: Message) -> bytes:
 
 
 class Reader:
-    """Puts messages together from what comes over a socket."""
+    """Assembles messages from the data of a socket."""
 
     def __init__(self) -> None:
         self._rest = b""

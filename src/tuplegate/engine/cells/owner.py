@@ -11,7 +11,7 @@ from tuplegate.engine.cells.databases import CellDatabases
 from tuplegate.engine.cells.desk import Desk
 from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.weaknesses import find_weaknesses
-from tuplegate.engine.postgres.own.installing import PostgresOwner, PostgresPreparation
+from tuplegate.engine.postgres.preparation.installing import PostgresOwner, PostgresPreparation
 
 _OURSELVES = -1
 """Stands for the supervisor among the numbers of workers."""
@@ -19,7 +19,8 @@ _TICK_S = 0.005
 
 
 class CellsOwner(PostgresOwner):
-    """`make_databases` gives the databases of an installation with this secret, over a line."""
+    """Prepares the bundled engine. `make_databases` returns the databases of an installation, given its secret and a
+    line."""
 
     def __init__(
         self, conninfo: str, desk: Desk, wake_s_max: float, make_databases: Callable[[bytes, CellLine], CellDatabases]
@@ -55,7 +56,7 @@ async def _serve_ourselves(desk: Desk, wake_s_max: float) -> AsyncIterator[CellL
 
 @dataclass(frozen=True, slots=True)
 class CellsPreparation:
-    """Fills the port's `Preparation`: the catalog's server, in the hands of this process."""
+    """Fills the port's `Preparation` for the catalog's server, which this process prepares."""
 
     catalog: PostgresPreparation
     line: CellLine
@@ -85,13 +86,13 @@ class ReadyCells:
         return self.databases.furnishing_of("")
 
     async def refurnish(self, database: str) -> None:
-        """Leave it to the next one who wakes the cell."""
+        """Do nothing: the cell is refurnished when it wakes."""
 
     async def check_login(self, database: str) -> None:
-        """Leave it to the next one who wakes the cell."""
+        """Do nothing: the login is checked when the cell wakes."""
 
     async def find_weaknesses(self, database: str | None) -> tuple[port.Weakness, ...]:
         return find_weaknesses()
 
     async def note_identity(self, installation: str, name: str) -> None:
-        """The catalog says whose it is."""
+        """Do nothing: the catalog says which installation it belongs to."""

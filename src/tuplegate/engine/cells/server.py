@@ -1,11 +1,11 @@
-"""One PostgreSQL server of a cell: start it, look at it, stop it, all without waiting.
+"""One PostgreSQL server of a cell: starts it, looks at it, stops it, all without waiting.
 
 Contract: one CellServer runs one server at a time. No method blocks for longer than it takes to start a process; the
 caller looks at the server again and again, with the current time. The server's processes hold a lock on the cell's
 `server.lock`, so no second server starts on the same data, not even after the supervisor was killed.
 
-Nothing in the cell's directory is believed further than it harms: the cell may write all of it. A false "ready", for
-one, leads workers to a server of the cell's own that does not answer.
+The cell can write all of its directory, so a lie there must harm nobody but the cell. A false "ready", for example,
+leads workers to a server of the cell's own that does not answer.
 """
 
 import os
@@ -17,7 +17,8 @@ from enum import Enum
 from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import Binaries, run_program
-from tuplegate.engine.bundled.data_directory import SOCKET_NAME, Account
+from tuplegate.engine.bundled.data_directory import SOCKET_NAME
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.process import StartOptions, start
 from tuplegate.engine.bundled.sandbox.walls import Sandbox
 from tuplegate.engine.cells.layout import (
@@ -38,11 +39,12 @@ LOG_BYTES_MAX = 2**20
 LOG_TAIL_BYTES = 2000
 HELD_S_MAX = 30.0
 HELD_KINDLY_S = 1.0
-"""Processes of an earlier server that find it gone end by themselves. Busy ones do not look, and are killed then."""
+"""Processes of an earlier server end by themselves when they notice that it is gone. Busy ones do not look, and are
+killed after this time."""
 START_S_MAX = 900.0
 """A server that crashed replays its log before it is ready."""
 STOP_S_MAX = 10.0
-"""For statements to end; then the server ends its processes as in a crash."""
+"""The time for statements to end; then the server ends its processes as in a crash."""
 STOP_AT_ONCE_S_MAX = 6.0
 """PostgreSQL gives its processes 5 s before it kills them."""
 
@@ -66,7 +68,7 @@ class ServerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """The state of a server. One that has ended has an exit status, and the last lines of its log."""
+    """The state of a server. An ended server has an exit status, and the last lines of its log."""
 
     state: ServerState
     status: int = 0
@@ -74,10 +76,10 @@ class ServerReport:
 
 
 def bound_mapped_memory(settings: CellSettings, programs: Binaries, template: Path) -> CellSettings:
-    """Return the settings with a bound on what a process may map: what all of a cell share, its own memory, and as much
-    again for parallel queries, whose workers share memory that is no process's own.
+    """Return the settings with a bound on the memory that a process may map: the memory that all processes of a cell
+    share, its own, and as much again for parallel queries, whose workers share memory that belongs to no process.
 
-    The programs are asked what all share, in a cell without a server. Raises BundledEngineError and OSError.
+    The programs compute the shared memory, in a cell without a server. Raises BundledEngineError and OSError.
     """
     with open_directory(template) as cell:
         account = find_account(cell)
@@ -102,7 +104,7 @@ def _make_sandbox(cell: Path, programs: Binaries, settings: CellSettings) -> San
 
 
 class CellServer:
-    """The server of one cell. It keeps the process id, the log and the time that the current step may last until."""
+    """The server of one cell. It keeps the process id, the log and the deadline of the current step."""
 
     def __init__(self, cell: Path, programs: Binaries, settings: CellSettings) -> None:
         self._cell = cell
@@ -117,7 +119,7 @@ class CellServer:
 
     @property
     def pid(self) -> int:
-        """The process id of the server, which is a child of ours; 0 while none runs."""
+        """The process id of the server, which is our child; 0 while none runs."""
         return self._pid
 
     @property
@@ -125,7 +127,7 @@ class CellServer:
         return self._cell
 
     def start(self, now: float) -> ServerState:
-        """Start the server and return STARTING, or return HELD; then the caller tries again at its next look.
+        """Start the server and return STARTING, or return HELD: then the caller tries again at its next look.
 
         Raises CellError if the server cannot be started, or has been held for too long.
         """
@@ -151,7 +153,8 @@ class CellServer:
         return self._state
 
     def look(self, now: float) -> ServerReport:
-        """Return the server's state. Keep its log within the bound, and end a step that takes too long."""
+        """Return the server's state. Keep its log within the bound, and stop a server whose current step takes too
+        long."""
         if not self._pid:
             return ServerReport(self._state)
         pid, status = os.waitpid(self._pid, os.WNOHANG)
@@ -167,7 +170,7 @@ class CellServer:
         return ServerReport(self._state)
 
     def stop(self, now: float) -> None:
-        """Tell the server to stop. If it does not, `look` tells it so ever more firmly, and kills it in the end."""
+        """Tell the server to stop. If it does not, `look` sends stronger signals, and in the end kills it."""
         if not self._pid:
             self._state = ServerState.DOWN
             return
@@ -225,7 +228,7 @@ class CellServer:
         self._held_since = None
 
     def _bound_log(self) -> None:
-        """Empty the log beyond its bound. The server appends, so it goes on at the new end and leaves no hole."""
+        """Empty the log beyond its bound. The server appends, so it continues at the new end and leaves no hole."""
         if os.fstat(self._log).st_size > LOG_BYTES_MAX:
             os.ftruncate(self._log, 0)
 
@@ -238,8 +241,8 @@ class CellServer:
 def is_ready(path: Path) -> bool:
     """Return whether the server of a cell says that it takes connections, by its pid file and its socket.
 
-    A connection would say it more surely, but a hostile cell can accept one and never answer, and the supervisor
-    has one thread for all cells. A cell that lies here keeps nobody waiting but its own users.
+    A connection would be more certain, but a hostile cell can accept one and never answer, and the supervisor has one
+    thread for all cells. A cell that lies here delays only its own users.
     """
     with suppress(OSError, CellError), open_directory(path) as cell:
         with open_directory(DATA, cell) as data:
@@ -251,7 +254,7 @@ def is_ready(path: Path) -> bool:
 
 
 def _clear_stale_files(cell: int) -> None:
-    """Remove what an earlier server left. Nobody else holds the lock, so the process ids in them are of strangers."""
+    """Remove files of an earlier server. We hold the lock, so their process ids now stand for other processes."""
     with open_directory(DATA, cell) as data, suppress(FileNotFoundError):
         os.unlink(_PID_FILE, dir_fd=data)
     with open_directory(RUN, cell) as run:
@@ -261,9 +264,10 @@ def _clear_stale_files(cell: int) -> None:
 
 
 def _kill_processes(account: Account, data: Path) -> None:
-    """Kill all processes of a cell that has no server: those of its account, or of ours that work in its data.
+    """Kill all processes of a cell that has no server: those of its account, or those of our own account that work in
+    its data.
 
-    With namespaces of its own a server takes them along when it ends, so there are none.
+    A server with namespaces of its own leaves none, since all its processes end with it.
     """
     for entry in Path("/proc").glob("[1-9]*"):
         with suppress(OSError):  # It may end at any moment, and only root may look at those of other users.

@@ -9,16 +9,16 @@ from tuplegate.engine.cells.layout import CellError
 
 SUPERUSER = "tuplegate"
 WAL_MB_MAX = 256
-"""How much log the engine keeps, about, before it makes a checkpoint."""
+"""The approximate size of the log that the engine keeps before it makes a checkpoint."""
 MAPPED_BESIDES_MB = 256
 """For programs, libraries, and statistics of all tables, which grow with their number."""
 NOTIFY_PAGES_PER_MB = 2 * 128
-"""Pages of 8 KiB in the queue of notifications, for each MiB that a process may take: one transaction keeps its own
-notifications in memory, so it can fill half of the queue at most."""
+"""Pages of 8 KiB in the queue of notifications, for each MiB that a process may take. A transaction keeps its own
+notifications in memory, so it can fill at most half of the queue."""
 _SUPERUSER_CONNECTIONS = 3
 _WORKERS, _VACUUM_WORKERS, _SENDERS = 8, 3, 10
 _PROCESSES_BESIDES = 64
-"""The server's own, those that read and write files for others, and connections that it turns away."""
+"""The server's own processes, those that read and write files for others, and connections that it turns away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class CellSettings:
     groups: ControlGroups | None = None
     own_namespaces: bool = True
     oom_score: int = 500
-    """The kernel ends a server of a tenant before the service, where memory is short."""
+    """When memory is short, the kernel ends a tenant's server before the service."""
     extensions: Path | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def group_bounds(self) -> GroupBounds:
-        """Return what all processes of a server may take together, where it has a control group."""
+        """Return the bounds on all processes of a server together, for its control group."""
         memory_mb = max(self.memory_mb, self.shared_buffers_mb + self.process_memory_mb)
         backends = self.max_connections + _SUPERUSER_CONNECTIONS + _WORKERS + _VACUUM_WORKERS + _SENDERS
         return GroupBounds(memory_mb * 2**20, backends + _PROCESSES_BESIDES)
@@ -52,32 +52,32 @@ def make_cell_settings(settings: CellSettings, major: int) -> dict[str, str]:
     values = {
         "listen_addresses": "",
         "unix_socket_permissions": "0700",
-        # Nobody but whoever looks after it logs in as superuser: what is kept for that comes on top.
+        # Only the operator logs in as superuser: connections reserved for that come on top.
         "max_connections": str(settings.max_connections + _SUPERUSER_CONNECTIONS),
         "superuser_reserved_connections": str(_SUPERUSER_CONNECTIONS),
         "shared_buffers": f"{settings.shared_buffers_mb}MB",
         "huge_pages": "off",
         "max_worker_processes": str(_WORKERS),
         "max_wal_senders": str(_SENDERS),
-        # Each would be a process that waits.
+        # Each worker would be a process that only waits.
         "max_logical_replication_workers": "0",
         # Sizes the pool of serializable transactions: too small a pool lets write skew commit.
         "max_prepared_transactions": str(settings.max_prepared_transactions),
-        # How long the engine remembers what became of a transaction: a day of 17,000 writes a second.
+        # The engine remembers the outcomes of this many transactions: a day of 17,000 writes a second.
         "autovacuum_freeze_max_age": "1500000000",
-        # These size tables by the number of connections and prepared transactions together, of which there can be many
-        # and hardly ever are: the tables are three times as large as PostgreSQL's own defaults make them.
+        # These size tables by the sum of connections and prepared transactions. There can be many, but seldom are: so
+        # the tables are three times as large as with PostgreSQL's own defaults.
         "max_locks_per_transaction": "16",
         "max_pred_locks_per_transaction": "16",
-        # By default this is half of the last one. It is more, so that fewer transactions conflict for no reason.
+        # The default is half of the setting above. A higher value makes fewer transactions conflict for no reason.
         "max_pred_locks_per_relation": "128",
         "temp_file_limit": f"{settings.temp_mb}MB",
         "default_transaction_isolation": "serializable",
-        # A deadlock is a conflict that the service tries again; the default would let everybody behind it wait for 1 s.
+        # A deadlock is a conflict that the service retries; the default would make everybody behind it wait for 1 s.
         "deadlock_timeout": "20ms",
         "fsync": "on",
         "synchronous_commit": "on",
-        # So that databases can move to another engine while they are in use: see postgres/following.py.
+        # Needed to move databases to another engine while they are in use: see postgres/tenancy/following.py.
         "wal_level": "logical",
         "autovacuum": "on",
         "timezone": "UTC",
@@ -96,7 +96,7 @@ def make_cell_settings(settings: CellSettings, major: int) -> dict[str, str]:
         "dynamic_shared_memory_type": "mmap",  # other types share a directory, or numbers, with other servers
         # After a crash: one call for the file system, not one for each file.
         "recovery_init_sync_method": "syncfs",
-        # What a cell keeps of its log counts for its size.
+        # The log that a cell keeps counts for its size.
         "min_wal_size": "32MB",
         "max_wal_size": f"{WAL_MB_MAX}MB",
     }

@@ -10,7 +10,7 @@ from tuplegate.engine.postgres.safety.tally import CellTallies
 
 @dataclass(frozen=True, slots=True)
 class SharedCells:
-    """The cells as all workers share them."""
+    """The parts of the cells that all workers share."""
 
     directory: CellsDirectory
     template: Template

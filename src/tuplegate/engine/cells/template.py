@@ -1,8 +1,8 @@
 """The data directory that cells are copied from: made once for each version of the engine and of the service.
 
-Its server has the service's roles, its metadata database, and one database as tenants get it. It is complete or it is
-not there: it is furnished under another name first. The password of its superuser is in a file beside it, which no
-cell can read; each copy gets a password of its own before anybody uses it.
+Its server has the service's roles, its metadata database, and one database in the form that tenants get. It is
+furnished under another name and then renamed, so it is complete or missing. The password of its superuser is in a file
+that no cell can read; each copy gets a password of its own before anybody uses it.
 """
 
 import asyncio
@@ -13,29 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import Binaries
-from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.cells.layout import DATA, RUN, CellsDirectory
 from tuplegate.engine.cells.making import PREPARED_FORM, make_cell, prepare_data, remove_cell, write_secret
 from tuplegate.engine.cells.server import CellServer
 from tuplegate.engine.cells.settings import SUPERUSER
 from tuplegate.engine.cells.waiting import running
-from tuplegate.engine.libpq.quoting import quote
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector
-from tuplegate.engine.postgres.own.installing import PostgresOwner
-from tuplegate.engine.postgres.own.metadata import NOTE_IDENTITY
-from tuplegate.engine.postgres.own.owners import Owners
+from tuplegate.engine.libpq.values.quoting import quote
+from tuplegate.engine.postgres.preparation.installing import PostgresOwner
+from tuplegate.engine.postgres.rights.owners import Owners
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector
+from tuplegate.engine.postgres.service.metadata import NOTE_IDENTITY
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 
 DATABASE = "tg_template"
-"""The name of the tenant's database in it. A copy gives it another."""
+"""The name of the tenant's database in the template. Each copy gives it another name."""
 
 _MADE, _BEGUN = "template", "template_begun"
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The template: its data, the password of its superuser, and the number by which its server knows the tenant's
-    database, in every copy. `form` stands for all that is in it, `furnishing` for the service's own part."""
+    """The template: its data, its superuser's password, and the oid of the tenant's database, which every copy keeps.
+    `form` identifies the whole content, `furnishing` the service's own part."""
 
     form: str
     data: Path
@@ -45,12 +45,13 @@ class Template:
 
 
 def conninfo_of(run: Path, user: str, password: str) -> str:
-    """Return the conninfo of a cell's server. The service logs in nowhere that does not prove to know the password."""
+    """Return the conninfo of a cell's server. The service only logs in to a server that proves that it knows the
+    password."""
     return f"host='{run}' port=5432 user='{user}' password='{password}' passfile='' require_auth=scram-sha-256"
 
 
 def find_furnishing() -> str:
-    """Return a text that stands for the service's own objects in a cell, as this version makes them."""
+    """Return a text that identifies the service's own objects in a cell, as this version makes them."""
     connector = AdminConnector("")
     return PostgresDatabases(connector, b"").furnishing
 
@@ -58,7 +59,7 @@ def find_furnishing() -> str:
 def provide_template(
     directory: CellsDirectory, programs: Binaries, account: Account, make_server: Callable[[str], CellServer]
 ) -> Template:
-    """Return the template; make it where there is none of this version. The first call takes seconds."""
+    """Return this version's template; make it if it is missing, which takes seconds."""
     furnishing = find_furnishing()
     form = hashlib.sha256(f"{programs.version} {PREPARED_FORM} {furnishing}".encode()).hexdigest()[:16]
     place, note = directory.locate(_MADE), directory.prepared / _MADE
@@ -86,8 +87,8 @@ def _furnish(server: CellServer, conninfo: str) -> int:
 
 
 async def _make_objects(conninfo: str) -> int:
-    """Make everything that cells have in common, and return the number of the tenant's database. Nobody knows the
-    passwords of its roles."""
+    """Make the objects that all cells share, and return the oid of the tenant's database. The passwords of its roles
+    are random and not stored."""
     owner = PostgresOwner(conninfo, is_bundled=True)
     async with owner.prepare() as preparation:
         ready = await preparation.make_ready(secrets.token_bytes(32))

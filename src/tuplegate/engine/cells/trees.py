@@ -1,8 +1,8 @@
 """Copies and removes directories whose files a tenant may have chosen.
 
 Contract: a copy holds regular files and directories, owned by one account, and nothing else; any other kind of file in
-the source fails it. No link is followed. Removing needs the same few descriptors and the same memory for every tree,
-however deep a tenant nested it.
+the source makes it fail. No link is followed. Removal needs the same few descriptors and the same memory for every
+tree, however deep a tenant nested it.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import stat
 from enum import Enum
 from pathlib import Path
 
-from tuplegate.engine.bundled.data_directory import Account
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.cells.layout import CellError, make_directory, make_file, open_directory, open_file
 
 DEPTH_MAX = 16
@@ -23,7 +23,7 @@ DEPTH_MAX = 16
 _FICLONE = 0x40049409
 _READ_BYTES = 2**20
 _CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
-"""Errors by which file systems and sandboxes say that they do not copy in this way."""
+"""Errors by which file systems and sandboxes say that they do not support this way to copy."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -36,7 +36,7 @@ class CopyMethod(Enum):
 
 
 class TreeCopy:
-    """One copy of a directory for an account. It takes the cheapest way that the file system offers."""
+    """One copy of a directory for an account, by the cheapest method that the file system offers."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
@@ -44,7 +44,7 @@ class TreeCopy:
         self._can_copy_range = True
 
     def copy(self, source: int, target: int, skipped: tuple[str, ...] = ()) -> CopyMethod:
-        """Copy all entries of the source but the skipped ones. Raises CellError, and OSError."""
+        """Copy all entries of the source except the skipped ones. Raises CellError, and OSError."""
         self._copy_directory(source, target, skipped, depth=0)
         return CopyMethod.REFLINK if self._can_reflink else CopyMethod.COPY
 
@@ -107,7 +107,7 @@ class TreeCopy:
 def remove_tree(top: Path) -> None:
     """Remove a directory and all that it holds.
 
-    Each directory found below the top is moved up into it, so nothing is ever more than one level away.
+    Each directory found below the top is moved up into the top, so nothing is ever more than one level away.
     """
     with open_directory(top) as fd:
         found = True
@@ -137,7 +137,7 @@ def _dissolve(name: str, parent: int) -> None:
 
 
 def _make_passable(name: str, parent: int) -> None:
-    """Let ourselves into a directory that its mode keeps closed. Root needs no such thing."""
+    """Give ourselves access to a directory that its mode keeps closed. Root needs none."""
     if os.geteuid() != 0:
         os.chmod(name, 0o700, dir_fd=parent)
 

@@ -12,7 +12,7 @@ _POLL_S = 0.005
 
 @contextmanager
 def running(server: CellServer) -> Iterator[None]:
-    """Run a server until the block is left. Raises CellError if it does not start, or does not stop in order."""
+    """Run a server until the block is left. Raises CellError if it does not start, or ends with an error."""
     try:
         start_server(server)
         yield
@@ -37,7 +37,7 @@ def start_server(server: CellServer) -> None:
 
 
 def stop_server(server: CellServer) -> ServerReport:
-    """Stop a server, and return its last report. What does not end in time is killed."""
+    """Stop a server, and return its last report. It is killed if it does not end in time."""
     server.stop(time.monotonic())
     while (report := server.look(time.monotonic())).state is ServerState.STOPPING:
         time.sleep(_POLL_S)

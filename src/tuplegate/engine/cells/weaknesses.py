@@ -1,4 +1,4 @@
-"""The weaknesses of the bundled engine, on systems that have no whole sandbox for its servers."""
+"""The weaknesses of the bundled engine, on systems that lack a part of the sandbox for its servers."""
 
 from typing import Final
 
@@ -18,5 +18,5 @@ WITHOUT_SANDBOX: Final = (
 
 
 def find_weaknesses() -> tuple[Weakness, ...]:
-    """Return what this system leaves open between the servers of databases."""
+    """Return the weaknesses that this system leaves between the servers of databases."""
     return WITHOUT_SANDBOX if find_gaps() else ()

@@ -1,1 +1,1 @@
-"""The port, filled by a cluster of CockroachDB."""
+"""Fills the port with a cluster of CockroachDB."""

@@ -1,10 +1,9 @@
-"""The port, filled by a cluster of CockroachDB. Its parts lie beside it, one subject in a file."""
+"""Fills the port with a cluster of CockroachDB. The modules and folders beside it each hold one part."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import (
     AbstractAsyncContextManager,
-    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
     suppress,
@@ -12,15 +11,15 @@ from contextlib import (
 from functools import partial
 from typing import Final
 
+from tuplegate.background import Work, keep, within
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSession
-from tuplegate.engine.cockroach.own.locks import Locks
-from tuplegate.engine.cockroach.own.probes import find_functions, find_version
-from tuplegate.engine.cockroach.own.settings import EngineSettings
-from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools, tick
+from tuplegate.engine.cockroach.cluster.connector import SOON_S, Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.locks import Locks
+from tuplegate.engine.cockroach.cluster.probes import find_functions, find_version
+from tuplegate.engine.cockroach.cluster.settings import EngineSettings
+from tuplegate.engine.cockroach.pools.pools import TYPES_SQL, Pools
 from tuplegate.engine.cockroach.query.execute import Execution
 from tuplegate.engine.cockroach.query.session import SessionRun
-from tuplegate.engine.cockroach.query.sessions import open_session
 from tuplegate.engine.cockroach.query.stream import Stream, open_stream
 from tuplegate.engine.cockroach.query.stream_run import StreamRun
 from tuplegate.engine.cockroach.snapshots import POSITION, SnapshotReads
@@ -31,14 +30,12 @@ from tuplegate.engine.cockroach.tenancy.sizes import SizeWatch
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
-from tuplegate.engine.libpq.measures import Measures, collect_counts
-from tuplegate.engine.libpq.types import FIRST_USER_OID, read_types
+from tuplegate.engine.libpq.pools.measures import Measures, collect_counts
+from tuplegate.engine.libpq.values.types import FIRST_USER_OID, read_types
 from tuplegate.engine.run.attempts import Attempts, OpenGate
 from tuplegate.engine.run.run import Running, end_late
-from tuplegate.keeping import Work, keep, within
-from tuplegate.metrics.cells import observe
+from tuplegate.engine.run.watched import begin_stream, open_session
 
-_TICK_S: Final = 0.1
 _HEALTH_TIMEOUT_S: Final = 2.0
 _EXPIRE_EVERY_S: Final = 3600.0
 
@@ -61,7 +58,7 @@ async def open_cockroach(
 
 # size: the attributes are the parts of the adapter; each fills some methods of the port.
 class CockroachEngine:
-    """The port, filled by a cluster that was probed. `open_cockroach` makes one and closes it."""
+    """Fills the port with a cluster that was probed. `open_cockroach` makes one and closes it."""
 
     def __init__(
         self,
@@ -79,7 +76,7 @@ class CockroachEngine:
         self._time = asyncio.get_running_loop().time
         self._pools = pools
         self._locks = Locks(session)
-        self._ledger = Ledger(connector, self._locks, settings.secret)
+        ledger = self._ledger = Ledger(connector, self._locks, settings.secret)
         self._sizes = SizeWatch(databases.sizes, self._pools.state_of)
         self._running = Running()
         self._attempts = Attempts(self._running, OpenGate(), settings.attempts_max)
@@ -88,11 +85,16 @@ class CockroachEngine:
         self._transactions = Measures("transaction")
         self._streams = Measures("stream")
         self.snapshots = SnapshotReads(self)
+        # No method stands between where a part fills one of the port's.
+        self.begin_id, self.find_id, self.find_kept = ledger.begin_id, ledger.find_id, ledger.find_kept
+        self.let_go, self.hold_answer = pools.let_go, pools.stocks.hold_answer
+        self.bound_size, self.hold = self._sizes.bound, self._locks.hold
+        self.stop_running = self._running.stop
 
     def start(self, stack: AsyncExitStack) -> None:
-        """Begin everything that goes on beside requests; `stack` ends it."""
+        """Start all background tasks; `stack` ends them."""
         watches: dict[str, Work] = {
-            "pools": partial(tick, self._pools, _TICK_S),
+            "pools": self._pools.watch,
             "deadlines": partial(end_late, self._running),
             "nodes": self._connector.watch_nodes,
             "locks": self._locks.renew,
@@ -155,30 +157,12 @@ class CockroachEngine:
         member = await self._attempts.take(pool, self._time() + timeout_ms / 1000)
         return OpenTransaction(pool, target, member, self._ledger, self._running, id, read_only=read_only)
 
-    async def begin_id(self, database: str, id: str) -> bool:
-        return await self._ledger.begin_id(database, id)
-
     async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> port.Outcome:
         return await self._ledger.abort_id(database, id)
-
-    async def find_id(self, database: str, id: str) -> port.Outcome | None:
-        return await self._ledger.find_id(database, id)
-
-    async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
-        return await self._ledger.find_kept(database, route, key)
 
     def pause(self, databases: frozenset[str]) -> None:
         self._running.abort_open(databases)
         self._pools.pause(databases)
-
-    def let_go(self, database: str) -> None:
-        self._pools.let_go(database)
-
-    def bound_size(self, database: str, bytes_max: int | None) -> None:
-        self._sizes.bound(database, bytes_max)
-
-    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
-        return self._locks.hold(name)
 
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         return self._locks.hold(lock.name_in(database, key))
@@ -193,17 +177,9 @@ class CockroachEngine:
     async def stream(
         self, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
-        pool, running = self._pools.find_pool(target), self._running
-        run = StreamRun(pool, target, statement, bounds)
-        run.begin(await self._attempts.take(pool, self._time() + bounds.timeout_ms / 1000))
-        running.enter(run)
-        self._streams.attempts += 1
-        try:
-            async with open_stream(run) as stream:
-                yield stream
-        finally:
-            running.runs.discard(run)
-            observe(self._streams.seconds, run.elapsed_us * 1000)
+        run = StreamRun(self._pools.find_pool(target), target, statement, bounds)
+        async with begin_stream(self._attempts, run, self._streams), open_stream(run) as stream:
+            yield stream
 
     async def health(self) -> port.EngineHealth:
         state = "ok"
@@ -217,25 +193,12 @@ class CockroachEngine:
         return port.EngineHealth("cockroachdb", self._version, {"engine": state}, warnings, replicated=True)
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
-        async with self._open_session(target, bounds) as session:
+        async with open_session(SessionRun, self._running, self._pools.find_pool(target), target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
 
-    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
-        return self._pools.stocks.hold_answer(database, size)
-
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
-        return self._open_session(target, port.Bounds(timeout_ms, None, 0))
-
-    @asynccontextmanager
-    async def _open_session(self, target: port.Target, bounds: port.Bounds) -> AsyncIterator[SessionRun]:
-        """Open a session that can be stopped."""
-        deadline, running = self._time() + bounds.timeout_ms / 1000, self._running
-        async with open_session(self._pools.find_pool(target), target, bounds, deadline) as session:
-            running.enter(session)
-            try:
-                yield session
-            finally:
-                running.runs.discard(session)
+        bounds = port.Bounds(timeout_ms, None, 0)
+        return open_session(SessionRun, self._running, self._pools.find_pool(target), target, bounds)
 
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
@@ -257,7 +220,7 @@ class CockroachEngine:
         )
 
     async def durability(self, target: port.Target) -> port.Durability:
-        """A commit is on the disks of most replicas of what it changed, before it is acknowledged."""
+        """Say that a commit is on the disks of most replicas of its rows before it is acknowledged."""
         return port.Durability(durable=True, replicated=True, settings={})
 
     def serializable_headroom(self) -> port.Headroom:
@@ -266,6 +229,3 @@ class CockroachEngine:
     def measure(self) -> port.Measured:
         kinds = (self._queries, self._transactions, self._streams)
         return collect_counts(kinds, {}, self._pools.all(), self._settings.connections_max)
-
-    def stop_running(self) -> None:
-        self._running.stop()

@@ -1,4 +1,4 @@
-"""Reads at snapshot consistency. There are no replicas to read from: every node answers with the newest."""
+"""Reads at snapshot consistency. There are no replicas to read from: every node returns the newest data."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Final

@@ -1,1 +1,1 @@
-"""The wire: what any engine needs that speaks PostgreSQL's protocol: connections, values, rows, prepared statements."""
+"""Shared by engines that speak PostgreSQL's protocol: connections, pools, values, rows, prepared statements."""

@@ -2,56 +2,56 @@
 
 A plane gives a `Target` (which database, with which rights) and a `Statement`, and gets rows that are JSON already:
 encoding a value needs the engine's knowledge of its types, so the engine's side does it. Every failure is an exception
-of `failures`; none of them names a driver.
+of `engine_failures`; none of them names a driver.
 
 One module for each subject: `shapes` (how rows are asked for), `work` (the records of every request), `results`,
 `queries`, `transactions` (their records), `running_transactions`, `open_transactions`, `records` (ids, keys, locks),
-`sessions`, `wire`, `dumps`, `reports` (what an engine says of itself), `databases`, `failures`, and `installing` (what
-the service's processes do with an engine before they use it). A handler takes the subjects that it uses, none of which
-has more than 8 members; `engine` joins them. Records are msgspec structs, which cost a tenth of a frozen dataclass.
+`sessions`, `wire`, `reports` (what an engine says of itself), `databases`, `engine_failures`, and `installing`
+(what the service's processes do with an engine before they use it). A handler takes the subjects that it uses, none of
+which has more than 8 members; `engine` joins them. Records are msgspec structs, at a tenth of the cost of dataclasses.
 """
 
 from tuplegate.engine.port.databases import FIRST_ENGINE as FIRST_ENGINE
 from tuplegate.engine.port.databases import AllDatabases as AllDatabases
 from tuplegate.engine.port.databases import Databases as Databases
 from tuplegate.engine.port.databases import DatabaseSizes as DatabaseSizes
+from tuplegate.engine.port.databases import Dumps as Dumps
 from tuplegate.engine.port.databases import EngineDatabases as EngineDatabases
 from tuplegate.engine.port.databases import Following as Following
 from tuplegate.engine.port.databases import OneEngine as OneEngine
 from tuplegate.engine.port.databases import ServerDatabases as ServerDatabases
-from tuplegate.engine.port.dumps import Dumps as Dumps
 from tuplegate.engine.port.engine import Engine as Engine
 from tuplegate.engine.port.engine import EngineSnapshots as EngineSnapshots
 from tuplegate.engine.port.engine import OneOfSeveral as OneOfSeveral
 from tuplegate.engine.port.engine import OpenEngine as OpenEngine
 from tuplegate.engine.port.engine import Orders as Orders
-from tuplegate.engine.port.failures import AlreadyRunning as AlreadyRunning
-from tuplegate.engine.port.failures import BadPosition as BadPosition
-from tuplegate.engine.port.failures import BadUrl as BadUrl
-from tuplegate.engine.port.failures import CommitsRefused as CommitsRefused
-from tuplegate.engine.port.failures import Conflict as Conflict
-from tuplegate.engine.port.failures import CopyRefused as CopyRefused
-from tuplegate.engine.port.failures import DumpFailed as DumpFailed
-from tuplegate.engine.port.failures import DumpStopped as DumpStopped
-from tuplegate.engine.port.failures import EmptyStatement as EmptyStatement
-from tuplegate.engine.port.failures import EngineBusy as EngineBusy
-from tuplegate.engine.port.failures import EngineFailure as EngineFailure
-from tuplegate.engine.port.failures import EngineLost as EngineLost
-from tuplegate.engine.port.failures import EngineRefused as EngineRefused
-from tuplegate.engine.port.failures import EngineUnavailable as EngineUnavailable
-from tuplegate.engine.port.failures import MoveFailed as MoveFailed
-from tuplegate.engine.port.failures import MultipleStatements as MultipleStatements
-from tuplegate.engine.port.failures import NoProgress as NoProgress
-from tuplegate.engine.port.failures import NotInTime as NotInTime
-from tuplegate.engine.port.failures import NotSupported as NotSupported
-from tuplegate.engine.port.failures import OutcomeUnknown as OutcomeUnknown
-from tuplegate.engine.port.failures import ParameterMismatch as ParameterMismatch
-from tuplegate.engine.port.failures import ParseFailed as ParseFailed
-from tuplegate.engine.port.failures import StatementFailed as StatementFailed
-from tuplegate.engine.port.failures import Stopped as Stopped
-from tuplegate.engine.port.failures import Superseded as Superseded
-from tuplegate.engine.port.failures import TimedOut as TimedOut
-from tuplegate.engine.port.failures import TransactionOver as TransactionOver
+from tuplegate.engine.port.engine_failures import AlreadyRunning as AlreadyRunning
+from tuplegate.engine.port.engine_failures import BadPosition as BadPosition
+from tuplegate.engine.port.engine_failures import BadUrl as BadUrl
+from tuplegate.engine.port.engine_failures import CommitsRefused as CommitsRefused
+from tuplegate.engine.port.engine_failures import Conflict as Conflict
+from tuplegate.engine.port.engine_failures import CopyRefused as CopyRefused
+from tuplegate.engine.port.engine_failures import DumpFailed as DumpFailed
+from tuplegate.engine.port.engine_failures import DumpStopped as DumpStopped
+from tuplegate.engine.port.engine_failures import EmptyStatement as EmptyStatement
+from tuplegate.engine.port.engine_failures import EngineBusy as EngineBusy
+from tuplegate.engine.port.engine_failures import EngineFailure as EngineFailure
+from tuplegate.engine.port.engine_failures import EngineLost as EngineLost
+from tuplegate.engine.port.engine_failures import EngineRefused as EngineRefused
+from tuplegate.engine.port.engine_failures import EngineUnavailable as EngineUnavailable
+from tuplegate.engine.port.engine_failures import MoveFailed as MoveFailed
+from tuplegate.engine.port.engine_failures import MultipleStatements as MultipleStatements
+from tuplegate.engine.port.engine_failures import NoProgress as NoProgress
+from tuplegate.engine.port.engine_failures import NotInTime as NotInTime
+from tuplegate.engine.port.engine_failures import NotSupported as NotSupported
+from tuplegate.engine.port.engine_failures import OutcomeUnknown as OutcomeUnknown
+from tuplegate.engine.port.engine_failures import ParameterMismatch as ParameterMismatch
+from tuplegate.engine.port.engine_failures import ParseFailed as ParseFailed
+from tuplegate.engine.port.engine_failures import StatementFailed as StatementFailed
+from tuplegate.engine.port.engine_failures import Stopped as Stopped
+from tuplegate.engine.port.engine_failures import Superseded as Superseded
+from tuplegate.engine.port.engine_failures import TimedOut as TimedOut
+from tuplegate.engine.port.engine_failures import TransactionOver as TransactionOver
 from tuplegate.engine.port.installing import EngineOwner as EngineOwner
 from tuplegate.engine.port.installing import Examined as Examined
 from tuplegate.engine.port.installing import Metadata as Metadata

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from tuplegate.engine.port.dumps import Dumps
+from tuplegate.engine.port.databases import Dumps
 from tuplegate.engine.port.queries import Answers, Queries, Snapshots
 from tuplegate.engine.port.records import Records
 from tuplegate.engine.port.reports import Reports
@@ -15,13 +15,13 @@ class Orders(Protocol):
     """What an engine is told about its databases, and when the service stops."""
 
     def pause(self, databases: frozenset[str]) -> None:
-        """Let go of these databases and of no others: requests for them wait, or are refused as busy."""
+        """Suspend these databases and no others: requests for them wait, or are refused as busy."""
 
     def bound_size(self, database: str, bytes_max: int | None) -> None:
-        """Refuse what takes more room once the database is larger than this; None allows any size."""
+        """Refuse statements that take more room once the database is larger than this; None allows any size."""
 
     def stop_running(self) -> None:
-        """Cancel what runs, but nothing that is being committed."""
+        """Cancel running statements, but nothing that is being committed."""
 
 
 class Engine(Queries, Transactions, TransactionOpener, Records, Sessions, Wires, Dumps, Reports, Orders, Protocol):
@@ -35,14 +35,14 @@ class OneOfSeveral(Answers, Protocol):
     def snapshots(self) -> "EngineSnapshots": ...
 
     def let_go(self, database: str) -> None:
-        """Turn away who waits for the database: it has moved to another engine."""
+        """Turn away requests that wait for the database: it has moved to another engine."""
 
 
 class EngineSnapshots(Snapshots, Protocol):
     """Those of one engine."""
 
     def asked_of(self, engine: Engine) -> Snapshots:
-        """Return reads that check positions as these do, and that `engine` answers, without replicas."""
+        """Return reads that check positions like these, but that `engine` answers, without replicas."""
 
 
 class OpenEngine(OneOfSeveral, Engine, Protocol):

@@ -1,7 +1,7 @@
 """Prepares and opens an engine, before the planes use it.
 
-The supervisor has the login of the engine's owner and prepares the engine with it. Workers get the login of the
-service's own role and open the engine with that. Every step of a preparation may be repeated.
+The supervisor prepares the engine with the login of the engine's owner. Workers open it with the login of the service's
+own role. Every step of a preparation may be repeated.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Row = tuple[str | None, ...]
 
 
 class MetadataSession(Protocol):
-    """A connection to the metadata database, opened when it is needed and again when it was lost."""
+    """A connection to the metadata database, opened when it is first needed and again when it was lost."""
 
     async def fetch(self, sql: str, *params: str | None) -> list[Row]: ...
 
@@ -25,8 +25,8 @@ class MetadataSession(Protocol):
         """Run all statements in one transaction; return the rows of the last."""
 
     async def change_definitions(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
-        """Run statements that change definitions: in one transaction where the engine can, and otherwise one after the
-        other. Each may be repeated."""
+        """Run statements that change definitions: in one transaction if the engine can, otherwise one after the other.
+        Each may be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,49 +43,49 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """The findings about an engine for its operator, and how many connections the service can open to it."""
+    """Findings about an engine for its operator, and the number of connections that the service can open to it."""
 
     warnings: list[str]
     connections_free: int
 
 
 class ServiceLogin(Protocol):
-    """The login of the service's own role. It holds nothing of the owner's."""
+    """The login of the service's own role, without anything of the owner's."""
 
     def metadata(self) -> AbstractAsyncContextManager[MetadataSession]: ...
 
     async def find_sorting(self) -> str:
-        """Return how the databases of the engine sort texts, in the engine's words."""
+        """Return the collation of the engine's databases, in the engine's words."""
 
 
 class EngineOwner(Protocol):
-    """An engine as its owner sees it."""
+    """An engine, reached with the login of its owner."""
 
     @property
     def place(self) -> str:
         """Return the engine's address, for people."""
 
     async def examine(self, connections: int) -> Examined:
-        """Find out what the engine can do; the service wants so many connections.
+        """Examine the engine, for a service that wants this many connections.
 
-        Raises EngineRefused where that is not enough.
+        Raises EngineRefused if the engine does not suffice.
         """
 
     def metadata(self, *, locked: bool = False) -> AbstractAsyncContextManager[MetadataSession]:
-        """Open the metadata database. `locked` keeps other service processes from preparing meanwhile."""
+        """Open the metadata database. `locked` keeps other service processes from preparing it meanwhile."""
 
     def prepare(self) -> AbstractAsyncContextManager["Preparation"]:
         """Make the metadata database and lock it: one service process at a time prepares an engine.
 
-        Raises EngineRefused where the owner has too few rights to what is there.
+        Raises EngineRefused if the owner has too few rights to existing objects.
         """
 
     def login(self, secret: bytes) -> ServiceLogin:
-        """Return the login of an engine that `prepare` has made ready, or will."""
+        """Return the login of the service's own role, which works once the engine was made ready."""
 
 
 class Preparation(Protocol):
-    """An engine whose metadata database is there and locked."""
+    """An engine whose metadata database exists and is locked."""
 
     @property
     def session(self) -> MetadataSession: ...
@@ -97,9 +97,9 @@ class Preparation(Protocol):
         """
 
     async def make_ready(self, secret: bytes, sorting: str | None = None) -> "ReadyEngine":
-        """Make what the service's own role needs, and try its login.
+        """Make everything that the service's own role needs, and try its login.
 
-        New databases sort texts by `sorting` where the engine can. Raises EngineRefused.
+        New databases sort texts by `sorting` if the engine can. Raises EngineRefused.
         """
 
 
@@ -114,18 +114,18 @@ class ReadyEngine(Protocol):
 
     @property
     def furnishing(self) -> str:
-        """Return a text that stands for the service's own objects in a database, as this version makes them."""
+        """Return a text that identifies the service's own objects in a database, as this version makes them."""
 
     async def refurnish(self, database: str) -> None:
-        """Bring a database that another version has made up to date. Raises StatementFailed."""
+        """Update a database that another version has made. Raises StatementFailed."""
 
     async def check_login(self, database: str) -> None:
-        """Log in as the roles of a tenant's database. Raises EngineRefused where the engine does not let them in."""
+        """Log in as the roles of a tenant's database. Raises EngineRefused if the engine does not let them in."""
 
     async def find_weaknesses(self, database: str | None) -> tuple[Weakness, ...]:
-        """Return what a tenant of the database reaches that it should not. Raises EngineRefused.
+        """Return the weaknesses that a tenant of the database can use. Raises EngineRefused.
 
-        Without a database to try it in, return everything that the preparation may have left open.
+        Without a database to try them in, return all that the preparation may have left open.
         """
 
     async def note_identity(self, installation: str, name: str) -> None:
@@ -133,11 +133,11 @@ class ReadyEngine(Protocol):
 
 
 class ReachedEngine(Protocol):
-    """An engine as a worker sees it before it is opened."""
+    """An engine as a worker has it before it is opened."""
 
     def metadata(self) -> AbstractAsyncContextManager[Metadata]: ...
 
     def databases(self, secret: bytes) -> EngineDatabases: ...
 
     def open(self, installation: str, secret: bytes) -> AbstractAsyncContextManager[OpenEngine]:
-        """Open the engine. Raises EngineUnavailable where it is not there, or not prepared by this version."""
+        """Open the engine. Raises EngineUnavailable if it cannot be reached, or this version has not prepared it."""

@@ -13,17 +13,17 @@ from tuplegate.engine.port.work import Bounds, Result, Statement
 
 
 class EndReason(StrEnum):
-    """Why an open transaction was rolled back."""
+    """The reason why an open transaction was rolled back."""
 
     ROLLBACK = "rollback"
-    """Its client wanted it, or sent a commit that failed."""
+    """Its client asked for it, or sent a commit that failed."""
     IDLE = "idle"
     LIFETIME = "lifetime"
     CONFLICT = "conflict"
     REVOKED = "revoked"
-    """The key that began it may do no more."""
+    """The key that began it has lost its rights."""
     LIMIT = "limit"
-    """It took more than it may: locks, room, rows that were too wide."""
+    """It exceeded a bound: locks, room, rows that were too wide."""
     LOST = "lost"
     """Its connection is gone, or the worker that held it."""
 
@@ -40,32 +40,32 @@ class OpenState(Enum):
 class OpenTransaction(Protocol):
     """A transaction that stays open between the requests of a client. Its methods are called one at a time.
 
-    A statement that fails leaves it failed: the engine refuses every further one until the client goes back to a
-    savepoint. A conflict ends it.
+    A statement that fails makes the transaction failed: the engine refuses further statements until the client goes
+    back to a savepoint. A conflict ends it.
     """
 
     on_over: Callable[[], None] | None
-    """Called once, when it is over."""
+    """Called once, when the transaction is over."""
 
     @property
     def state(self) -> OpenState: ...
 
     @property
     def over(self) -> EndReason | Outcome | None:
-        """Return what became of it, once it is over: COMMITTED, IN_PROGRESS where that is unknown, or the reason for
-        the rollback."""
+        """Return the end of the transaction, or None while it is open: COMMITTED, IN_PROGRESS if the outcome is
+        unknown, or the reason for the rollback."""
 
     async def query(self, statement: Statement, bounds: Bounds, lists: list[list[msgspec.Raw]] | None = None) -> Result:
         """Run a statement: where there are lists of parameters, once with each. The result then has the rows of all,
         one after the other, and the sum of the affected rows. A failure tells at which list it happened."""
 
     def stream(self, statement: Statement, bounds: Bounds) -> AbstractAsyncContextManager[RowStream]:
-        """Run a statement and give its rows as they come. Leaving the block early cancels the statement."""
+        """Run a statement and yield its rows as they come. Leaving the block early cancels the statement."""
 
     async def commit(self, last: Statement | None, bounds: Bounds) -> TransactionResult:
-        """Run one more statement, if there is one, and commit. The transaction is over afterwards in any case.
+        """Run one more statement, if given, and commit. The transaction is over afterwards in any case.
 
-        Whoever asks for it sees it through: what is decided must be carried out, so it may not be cancelled.
+        The caller must not be cancelled: what is decided must be carried out.
         """
 
     def cancel(self) -> None:

@@ -11,12 +11,12 @@ from tuplegate.engine.port.work import Bounds, Result, Statement, Target
 class Snapshots(Protocol):
     """Reads that need not be serializable: each shows one moment, at or behind the position `after`.
 
-    A replica that has come so far answers them, or else the primary, as if there were no replica. A text that is no
-    position of the engine's raises BadPosition.
+    A replica that has reached the position answers; without one, the primary. A text that is no position of the
+    engine's raises BadPosition.
     """
 
     def check(self, position: bytes) -> None:
-        """Raise BadPosition where the text is no position."""
+        """Raise BadPosition if the text is no position."""
 
     async def query(self, target: Target, statement: Statement, bounds: Bounds, after: bytes | None) -> Result: ...
 
@@ -38,13 +38,15 @@ class Answers(Protocol):
         """Return whether there are replicas, and so answers need positions."""
 
     async def position(self) -> bytes:
-        """Return a position behind everything answered so far; where the engine tells none, one no replica reaches."""
+        """Return a position behind everything answered so far; if the engine tells none, one that no replica
+        reaches."""
 
     @property
     def snapshots(self) -> Snapshots: ...
 
     def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
-        """Count an answer of this size against the memory for rows until the block is left: its client takes it."""
+        """Count an answer of this size against the memory for rows until the block is left, while its client takes
+        it."""
 
 
 class Queries(Answers, Protocol):

@@ -9,9 +9,9 @@ from tuplegate.engine.port.work import Target
 
 
 class Weakness(msgspec.Struct, frozen=True):
-    """Something that the engine leaves open to tenants, because nobody with enough rights has prepared it.
+    """A gap in the walls between tenants, because nobody with enough rights has prepared the engine.
 
-    `meaning` says what that means for tenants, `remedy` what an operator can do. `reaches_others` means that it goes
+    `meaning` describes the effect on tenants, `remedy` what an operator can do. `reaches_others` means that it goes
     beyond the organization's own databases.
     """
 
@@ -26,9 +26,9 @@ FAILING: Final = "failing"
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """The engine's kind and version, and whether it answers. With `warnings` it works, but not in full.
+    """The engine's kind and version, and its checks. With `warnings` it works, but not in full.
 
-    Both map a check to "ok", or to what is wrong, in words that may name a host.
+    Both map a check to "ok", or to a description of the problem that may name a host.
     """
 
     kind: str
@@ -43,8 +43,8 @@ class EngineHealth:
         return all(state == "ok" for state in self.checks.values())
 
     def list_checks(self, *, in_full: bool) -> dict[str, str]:
-        """Return all checks. Unless told to list them in full, only say which ones fail: of several engines or
-        databases, that one of them does."""
+        """Return all checks. Unless `in_full`, hide the problems' text, and combine the checks of all engines, and of
+        all databases, into one."""
         listed = self.checks | self.warnings
         if in_full:
             return listed
@@ -57,7 +57,8 @@ class EngineHealth:
 
 
 class Durability(msgspec.Struct, frozen=True):
-    """Tells whether a commit survives a crash of the machine, and whether a standby has it by then.
+    """The durability of a commit: `durable` if it survives a crash of the machine, `replicated` if a standby has it
+    when it is acknowledged.
 
     `settings` are the engine's settings that decide it.
     """
@@ -68,9 +69,10 @@ class Durability(msgspec.Struct, frozen=True):
 
 
 class Headroom(msgspec.Struct, frozen=True):
-    """How long a transaction may safely live at SERIALIZABLE at the present rate; None means without limit.
+    """The time that a transaction may safely live at SERIALIZABLE at the present rate; None means without limit.
 
-    `slots` is how many transactions the engine can check one against; `guarded` says that what outlives that is ended.
+    `slots` is the number of transactions that the engine can check one against; `guarded` says that a transaction that
+    lives longer is ended.
     """
 
     slots: int
@@ -81,7 +83,7 @@ class Headroom(msgspec.Struct, frozen=True):
 class Measured(msgspec.Struct, frozen=True):
     """Counts of the engine's side, named as in the table of metrics.
 
-    `seconds` are cells by kind of work. `events` only grow; `gauges` are values of this moment.
+    `seconds` are cells by kind of work. `events` only grow; `gauges` are current values.
     """
 
     seconds: dict[str, list[int]]
@@ -102,7 +104,7 @@ class Reports(Protocol):
 
     @property
     def weaknesses(self) -> tuple[Weakness, ...]:
-        """Return what was found open to tenants when the service started."""
+        """Return the weaknesses that were found when the service started."""
 
     async def health(self) -> EngineHealth: ...
 

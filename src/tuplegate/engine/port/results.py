@@ -1,4 +1,4 @@
-"""Results that are not plain ones: streams, the rows of a session, tables."""
+"""Further kinds of results: streams, the rows of a session, tables."""
 
 from collections.abc import AsyncGenerator
 from typing import Protocol
@@ -14,7 +14,7 @@ class RowStream(Protocol):
     columns: bytes
     types: bytes
     reached: bytes | None
-    """A position behind everything that its rows show, where the engine tells positions; its own writes come later."""
+    """A position behind everything that its rows show, if the engine tells positions; its own writes come later."""
     on_replica: bool
 
     def sum_up(self) -> "StreamSums":
@@ -41,7 +41,7 @@ class SessionResult(msgspec.Struct, frozen=True):
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """The relations of a database as a JSON array in bytes; `truncated` where it was cut at its bound."""
+    """The relations of a database as a JSON array in bytes; `truncated` if it was cut at its bound."""
 
     items: bytes
     truncated: bool

@@ -23,15 +23,13 @@ class Transactions(Answers, Protocol):
         """Run all statements or none. A failure carries the index of the statement that failed."""
 
     async def outcome(self, target: Target, number: int, mark: str = "", history: int = 0) -> Outcome | None:
-        """Return what became of the transaction, or None where the engine does not know it any more. Raises
-        OutcomeUnknown where another server has taken the place of the one that gave the number, and cannot tell.
-
-        `mark` and `history` came with its result. A client learns the number of a committed transaction, or of one
-        that is decided, so a number that another engine has given is that of a committed one.
-        """
+        """Return the outcome of the transaction, or None if the engine does not know it any more. Raises OutcomeUnknown
+        if another server has replaced the one that gave the number, and cannot tell. `mark` and `history` came with its
+        result. A client learns the number only of a transaction that is committed or decided, so a number that another
+        engine has given is that of a committed one."""
 
     async def outcome_of_lost(self, target: Target, ticket: Ticket, mark: str = "") -> Outcome:
-        """Do the same by the ticket that an OutcomeUnknown came with."""
+        """Return the outcome of the transaction by the ticket of its OutcomeUnknown."""
 
 
 class TransactionOpener(Answers, Protocol):

@@ -21,7 +21,7 @@ class Sessions(Protocol):
         """Open a connection of the target's role. Leaving the block closes it and rolls back what is not committed."""
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
-        """Make a new, empty schema that the database's writing role owns, and give its name.
+        """Make a new, empty schema that the database's writing role owns, and yield its name.
 
-        Leaving the block drops it with everything in it. Where the worker dies first, the next one does.
+        Leaving the block drops it with everything in it. If the worker dies first, the next one does.
         """

@@ -1,4 +1,4 @@
-"""Transactions: how one was committed, what is recorded with it, and how to ask later what became of it."""
+"""Transactions: the ways to commit one, the records that commit with it, and the means to ask for its outcome later."""
 
 from collections.abc import Callable
 from enum import Enum, StrEnum
@@ -10,21 +10,21 @@ from tuplegate.protocol.answers import Notice
 
 
 class Commit(StrEnum):
-    """How a transaction was committed."""
+    """The way in which a transaction was committed."""
 
     TWO_PHASE = "two_phase"
     ONE_PHASE = "one_phase"
     ENGINE = "engine"
-    """By the engine alone, whose own commit is one of several machines that agree."""
+    """By the engine alone, whose own commit is agreed by several machines."""
     READ_ONLY = "read_only"
 
 
 class TransactionResult(msgspec.Struct):
     """The results of a committed transaction.
 
-    `number` is the engine's own number of a transaction that wrote, None for one that had nothing to commit. Where
-    there are several engines, `mark` tells which one gave the number. Where another server can take an engine's place,
-    `history` tells which of them gave it, in the engine's own way (34 bits); it is 0 elsewhere.
+    `number` is the engine's own number of a transaction that wrote, None for one that had nothing to commit. With
+    several engines, `mark` identifies the one that gave the number. If another server can take an engine's place,
+    `history` identifies the server that gave it, in the engine's own way (34 bits); otherwise it is 0.
     """
 
     results: list[Result]
@@ -40,7 +40,7 @@ class TransactionResult(msgspec.Struct):
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """An answer to record together with the data. `request` stands for the request's body, `body` makes the answer."""
+    """An answer to record together with the data. `request` identifies the request's body; `body` makes the answer."""
 
     route: str
     key: str
@@ -56,7 +56,7 @@ class KeptAnswer(msgspec.Struct, frozen=True):
 
 
 class KeptAnswers(msgspec.Struct, frozen=True):
-    """The answer recorded under one key, and how many bytes the answers of the whole database take.
+    """The answer recorded under one key, and the bytes of all answers of the database.
 
     `undecided`: a transaction that would record an answer under this key may still commit.
     """
@@ -67,17 +67,17 @@ class KeptAnswers(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """A record to be made if, and only if, the transaction commits: its id, its answer."""
+    """The records to make if, and only if, the transaction commits: its id, its answer."""
 
     id: str | None = None
     keep: Keep | None = None
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """Lets the engine find out later what became of a transaction whose connection was lost.
+    """Lets the engine find the outcome of a transaction whose connection was lost.
 
-    `word` has ten letters and digits, `number` 64 bits. One without a word is the engine's number of a transaction that
-    is prepared. `history` is as that of a result.
+    `word` has ten letters and digits, `number` 64 bits. Without a word, the number is the engine's own for a prepared
+    transaction. `history` is as in a result.
     """
 
     number: int

@@ -6,12 +6,12 @@ from typing import Protocol
 
 import msgspec
 
-from tuplegate.engine.port.failures import StatementFailed
+from tuplegate.engine.port.engine_failures import StatementFailed
 from tuplegate.engine.port.work import Bounds, Target
 
 
 class WireState(Enum):
-    """The state of such a connection in the engine."""
+    """The state of a wire connection in the engine."""
 
     IDLE = "idle"
     OPEN = "in a transaction, and waits"
@@ -19,38 +19,37 @@ class WireState(Enum):
 
 
 class WireSession(Protocol):
-    """A connection of a target's role, for one client alone, closed when that has left.
+    """A connection of a target's role, for one client alone, closed when the client has left.
 
-    Its user passes bytes on in both directions, and says what they mean where the service has to know it.
+    Its user passes bytes on in both directions, and reports their meaning where the service needs it.
     """
 
     async def read(self) -> bytes:
-        """Return what the engine has sent; nothing when it has closed the connection."""
+        """Return the bytes that the engine has sent; nothing when it has closed the connection."""
 
     async def write(self, data: bytes) -> None:
-        """Send bytes to the engine. Waits while it does not take them."""
+        """Send bytes to the engine. Wait while it does not take them."""
 
     async def admit(self, begins: int) -> None:
-        """To be called before a statement is written, which begins so many transactions at most.
+        """Admit a statement that begins at most this many transactions. Call it before the statement is written.
 
-        Raises StatementFailed, EngineBusy or EngineUnavailable where it may not run: a transaction that is open must
-        fail, then.
+        Raises StatementFailed, EngineBusy or EngineUnavailable if it may not run: then an open transaction must fail.
         """
 
     def bound(self, bounds: Bounds) -> None:
-        """Give what is sent from now on these bounds. While something runs, the longer time of both holds."""
+        """Set the bounds of statements sent from now on. While a statement runs, the longer of both times holds."""
 
     def count_begun(self, begins: int) -> None:
-        """Note that so many transactions may begin beside those of the client's statements."""
+        """Note that this many transactions may begin beside those of the client's statements."""
 
     def note(self, state: WireState) -> None:
-        """Note what the engine does from now on."""
+        """Note the state of the engine from now on."""
 
     def explain(self, sqlstate: str) -> StatementFailed | None:
-        """Return why the service has ended what ran, or the connection; None where it was somebody else."""
+        """Return why the service ended the statement or the connection; None if it did not."""
 
     async def cancel(self) -> None:
-        """Cancel what runs, for the client."""
+        """Cancel the running statement, for the client."""
 
 
 class OpenedWire(msgspec.Struct, frozen=True):
@@ -74,6 +73,6 @@ class Wires(Protocol):
         """Open a connection over which a client speaks to the engine itself; leaving the block ends it.
 
         `settings` are the client's own, `application` the name that it gives itself; statements have these bounds until
-        they get others. Raises StatementFailed where the engine refuses the settings, EngineBusy where there are as
-        many connections as may be, and NotSupported.
+        they get others. Raises StatementFailed if the engine refuses the settings, EngineBusy if there are too many
+        connections, and NotSupported.
         """

@@ -1,4 +1,4 @@
-"""The records that every request passes through: what is asked of an engine, and the result.
+"""The records that every request passes through: the work asked of an engine, and the result.
 
 They are plain classes because compiled code reads those fastest.
 """
@@ -23,11 +23,11 @@ class Access(StrEnum):
 
 
 class Target:
-    """A database of a tenant, by the name the engine knows it under; `id` is what stays when that changes.
+    """A tenant's database, by its name in the engine; `id` stays when that name changes.
 
-    `owner` is the organization that it is of, by which connections are bounded; "" where the service itself asks.
-    `as_writer` means that the connection logs in as the role that may write. `on_replica` means that a replica
-    answers, where nothing can be written.
+    `owner` is the database's organization, by which connections are bounded; "" if the service itself asks. `as_writer`
+    means that the connection logs in as the role that may write. `on_replica` means that a replica answers, where
+    nothing can be written.
     """
 
     def __init__(self, database: str, access: Access, id: str = "", owner: str = "") -> None:
@@ -47,7 +47,7 @@ class Target:
 
     @property
     def bounded_with(self) -> str:
-        """Return whose connections are bounded together: those of the owner, or of the database alone."""
+        """Return the owner whose connections are bounded together; for the service itself, the database."""
         return self.owner or self.database
 
     @property
@@ -59,8 +59,9 @@ class Target:
 class Statement:
     """One statement. `keyword` is its first word in lower case; `params` are JSON texts.
 
-    Where it `is_untyped`, its parameters are written without a look at the placeholders: a string as it is, an array as
-    one of the engine's, and anything else as its JSON text. One that `only_reads` may not write, whoever sends it.
+    If it `is_untyped`, its parameters are written independently of the placeholders: a string as it is, an array as one
+    of the engine's, and anything else as its JSON text. If it `only_reads`, it may not write, whatever rights its
+    sender has.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Statement:
 class Bounds:
     """The limits of one statement. Rows and bytes beyond their limit are cut off, never refused.
 
-    `limit` is the one that `timeout_ms` comes from; None where it is no client's.
+    `limit` is the one that `timeout_ms` comes from; None for the service's own work.
     """
 
     def __init__(self, timeout_ms: int, rows_max: int | None, bytes_max: int, limit: TimeLimit | None = None) -> None:
@@ -100,8 +101,8 @@ class Bounds:
 class Result:
     """The result of a statement. `columns`, `types` and `rows` are JSON arrays as bytes.
 
-    `reached` is a position of the engine that is behind everything the statement has read and written, where the
-    engine tells positions. `tag` is what the engine calls the work done: a command, and for some the number of rows.
+    `reached` is a position of the engine behind everything that the statement has read and written, if the engine tells
+    positions. `tag` is the engine's command tag: a command, and for some the number of rows.
     """
 
     def __init__(

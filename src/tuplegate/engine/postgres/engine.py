@@ -1,51 +1,51 @@
-"""The port, filled by a PostgreSQL server. Its parts lie beside it, one subject in a file."""
+"""Fills the port with a PostgreSQL server. The modules and folders beside it each hold one part."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from math import inf
 
 import structlog
 
+from tuplegate.background import Work, keep, within
 from tuplegate.engine import port
-from tuplegate.engine.libpq.measures import Measures, collect_counts
-from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.own.probes import Probed, probe_all
-from tuplegate.engine.postgres.own.settings import EngineSettings
-from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
-from tuplegate.engine.postgres.query.session import SessionRun
-from tuplegate.engine.postgres.query.sessions import borrow_session, open_session
+from tuplegate.engine.libpq.connections.unread_rows import Stocks
+from tuplegate.engine.libpq.pools.measures import Measures, collect_counts
+from tuplegate.engine.postgres.pools.pool import Pool
+from tuplegate.engine.postgres.pools.pools import SESSION_SETTINGS, Pools
+from tuplegate.engine.postgres.query.sessions import borrow_session
 from tuplegate.engine.postgres.query.stream import Stream, open_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.query.wire import Wires
 from tuplegate.engine.postgres.replication.positions import UNKNOWN
-from tuplegate.engine.postgres.replication.progress import Progress
-from tuplegate.engine.postgres.replication.replica import Replica
-from tuplegate.engine.postgres.replication.replicas import Replicas
-from tuplegate.engine.postgres.replication.snapshots import SnapshotReads
 from tuplegate.engine.postgres.requests import Requests
-from tuplegate.engine.postgres.safety.disk_watch import CHECKPOINT_EVERY_S
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.headroom import compute_headroom
-from tuplegate.engine.postgres.safety.held_vacuum import AUTOVACUUM_EVERY_S, end_held
-from tuplegate.engine.postgres.safety.lease import Lease
-from tuplegate.engine.postgres.safety.primary_server import Chore, PrimaryServer
-from tuplegate.engine.postgres.safety.role_settings import undo_settings
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
-from tuplegate.engine.postgres.safety.watch import PrimaryWatch
-from tuplegate.engine.postgres.tenancy.dump import Dumps
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.service.probes import Probed, probe_all
+from tuplegate.engine.postgres.service.records import EXPIRE, LOOSE
+from tuplegate.engine.postgres.service.settings import EngineSettings
+from tuplegate.engine.postgres.standbys.progress import Progress
+from tuplegate.engine.postgres.standbys.replica import Replica
+from tuplegate.engine.postgres.standbys.replicas import Replicas
+from tuplegate.engine.postgres.standbys.snapshots import SnapshotReads
 from tuplegate.engine.postgres.tenancy.inspect import find_tables, read_durability
 from tuplegate.engine.postgres.tenancy.scratch import LOOK_EVERY_S, Scratch
 from tuplegate.engine.postgres.transaction.deciding import Decider
 from tuplegate.engine.postgres.transaction.histories import judge_elsewhere
 from tuplegate.engine.postgres.transaction.ledger import Ledger
-from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.transaction.recovery import EVERY_S, Recovery
-from tuplegate.keeping import Work, keep, within
-from tuplegate.metrics.cells import observe
+from tuplegate.engine.postgres.transfer.dump import Dumps
+from tuplegate.engine.postgres.upkeep.disk_watch import CHECKPOINT_EVERY_S
+from tuplegate.engine.postgres.upkeep.held_vacuum import AUTOVACUUM_EVERY_S, end_held
+from tuplegate.engine.postgres.upkeep.lease import Lease
+from tuplegate.engine.postgres.upkeep.primary_server import Chore, PrimaryServer
+from tuplegate.engine.postgres.upkeep.role_settings import undo_settings
+from tuplegate.engine.postgres.upkeep.watch import PrimaryWatch
+from tuplegate.engine.run.session import SessionRun
+from tuplegate.engine.run.watched import begin_stream, open_session
 
 _log = structlog.get_logger()
 
@@ -53,7 +53,7 @@ _EXPIRE_EVERY_S = 3600.0
 _HEALTH_TIMEOUT_S = 2.0
 _SIZES_EVERY_S = 0.5
 _BEGUN_PER_REQUEST = 3
-"""What a request can begin beside its own transaction: its inspections, and the question for types."""
+"""Transactions that a request can begin beside its own: its inspections, and the question for types."""
 _OWN_TIMEOUT_MS = 10_000
 _PAUSED_TICK_S = 0.1
 
@@ -78,9 +78,10 @@ async def open_postgres(settings: EngineSettings) -> AsyncIterator["PostgresEngi
 
 @asynccontextmanager
 async def open_cell(settings: EngineSettings, probed: Probed, watch: PrimaryWatch) -> AsyncIterator["PostgresEngine"]:
-    """Build the adapter for a server of one database, which costs no task of its own: the watch sees to everything.
+    """Build the adapter for a server of one database. It has no task of its own: the watch does all its background
+    work.
 
-    What was probed holds for all such servers. No server of a tenant's is asked what it can do.
+    The probed facts hold for all such servers. A tenant's server is never asked what it can do.
     """
     connector = AdminConnector(settings.conninfo, settings.connect_timeout_s, primary=settings.primary)
     async with AsyncExitStack() as stack:
@@ -92,7 +93,7 @@ async def open_cell(settings: EngineSettings, probed: Probed, watch: PrimaryWatc
 
 # size: the attributes are the parts of the adapter; each fills some methods of the port.
 class PostgresEngine:
-    """The port, filled by a PostgreSQL server that was probed. `open_postgres` makes one and closes it."""
+    """Fills the port with a PostgreSQL server that was probed. `open_postgres` makes one and closes it."""
 
     def __init__(
         self,
@@ -110,9 +111,7 @@ class PostgresEngine:
         self._time = asyncio.get_running_loop().time
         self._guard = SerializableGuard(probed.can.slots, settings.tally, settings.worker, exclusive=settings.exclusive)
         self._sizes = SizeWatch()
-        recovery = self._recovery = Recovery(
-            connector, settings.installation, secret, nobody_before=settings.nobody_before
-        )
+        recovery = self._recovery = Recovery(connector, settings.installation, secret)
         certainty = recovery.certainty
         self._pools = Pools(
             settings,
@@ -127,7 +126,7 @@ class PostgresEngine:
         recovery.on_commit = self._pools.note_change
         self._watch = watch
         self._primary = PrimaryServer(self._pools, self._sizes, self._guard, session)
-        self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
+        ledger = self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
         self._dumps = Dumps(
             connector,
@@ -140,13 +139,16 @@ class PostgresEngine:
         self._running = watch.running
         self._wires = Wires(self._pools, watch.running, self._guard, session.fetch, settings)
         self._decider = Decider(recovery, self._guard, self._ledger)
-        self._requests = Requests(
+        requests = self._requests = Requests(
             self._pools, watch.running, self._decider, settings.attempts_max, settings.connections_max
         )
-        # Every request passes these two: no method stands between.
-        self.query = self._requests.query
-        self.transaction = self._requests.transaction
-        self.begin = self._requests.begin
+        # No method stands between where a part fills one of the port's.
+        self.query, self.transaction, self.begin = requests.query, requests.transaction, requests.begin
+        self.begin_id, self.abort_id, self.find_id = ledger.begin_id, ledger.abort_id, ledger.find_id
+        self.find_kept, self.hold = ledger.find_kept, ledger.hold
+        self.let_go, self.bound_size = self._pools.let_go, self._sizes.bound
+        self.hold_answer, self.wire = self._pools.stocks.hold_answer, self._wires.open
+        self.scratch = self._scratch.schema
         self._streams = Measures("stream")
         self._progress = Progress(connector, flushes=settings.worker == 0) if settings.replicas else None
         self._replicas = None if self._progress is None else self._make_replicas(self._progress)
@@ -161,7 +163,7 @@ class PostgresEngine:
         return Replicas(progress, replicas)
 
     async def start(self, stack: AsyncExitStack) -> None:
-        """Begin to look after the server; `stack` ends it, in the opposite order."""
+        """Start the background work for the server; `stack` ends it, in the opposite order."""
         stack.push_async_callback(self._pools.close)
         await stack.enter_async_context(self._recovery)
         primary, disk = self._primary, self._watch.disk
@@ -182,7 +184,8 @@ class PostgresEngine:
         stack.callback(self._dumps.stop)
 
     async def start_alone(self, stack: AsyncExitStack) -> None:
-        """Begin what a server needs that others use, too, or that can be another one tomorrow."""
+        """Start the background work for a server that other service processes use, too, or that another server can
+        replace."""
         settings, tally = self._settings, self._settings.tally
         if tally.shared:
             allowance = _BEGUN_PER_REQUEST * settings.connections_max * tally.workers
@@ -219,37 +222,15 @@ class PostgresEngine:
         except port.EngineFailure:
             return UNKNOWN
 
-    async def begin_id(self, database: str, id: str) -> bool:
-        return await self._ledger.begin_id(database, id)
-
-    async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> port.Outcome:
-        return await self._ledger.abort_id(database, id, even_if_full=even_if_full)
-
-    async def find_id(self, database: str, id: str) -> port.Outcome | None:
-        return await self._ledger.find_id(database, id)
-
-    async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
-        return await self._ledger.find_kept(database, route, key)
-
     def pause(self, databases: frozenset[str]) -> None:
         self._running.abort_open(databases)
         self._wires.let_go(databases)
         self._pools.pause(databases)
 
-    def let_go(self, database: str) -> None:
-        """Turn away who waits for the database: it is on another engine now."""
-        self._pools.let_go(database)
-
-    def bound_size(self, database: str, bytes_max: int | None) -> None:
-        self._sizes.bound(database, bytes_max)
-
     @property
     def size_bounds(self) -> dict[str, int]:
         """Return the bounds of databases that have one."""
         return self._sizes.bounds
-
-    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
-        return self._ledger.hold(name)
 
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(lock.name_in(database, key))
@@ -266,30 +247,23 @@ class PostgresEngine:
     async def stream(
         self, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
-        pool = self._pools.find_pool(target)
-        run = StreamRun(pool, target, statement, bounds)
-        run.check_start()
-        run.begin(await self._requests.take(pool, self._time() + bounds.timeout_ms / 1000))
-        self._running.enter(run)
-        measures = self._streams
-        measures.attempts += 1
-        try:
-            async with open_stream(run, measures, self._settings.attempts_max) as stream:
-                if self.tells_positions:
-                    stream.reached = await self.position()
-                yield stream
-        finally:
-            self._running.runs.remove(run)
-            observe(measures.seconds, run.elapsed_us * 1000)
+        run = StreamRun(self._pools.find_pool(target), target, statement, bounds)
+        async with (
+            begin_stream(self._requests, run, self._streams),
+            open_stream(run, self._streams, self._settings.attempts_max) as stream,
+        ):
+            if self.tells_positions:
+                stream.reached = await self.position()
+            yield stream
 
     @property
     def probed(self) -> Probed:
-        """Return what was found out about the server."""
+        """Return the facts that probing the server has found."""
         return self._probed
 
     @property
     def watch(self) -> PrimaryWatch:
-        """Return what looks after it, and can look after other servers, too."""
+        """Return the watch that does its background work, and can do that of other servers, too."""
         return self._watch
 
     @property
@@ -298,7 +272,7 @@ class PostgresEngine:
 
     @property
     def decides(self) -> bool:
-        """Return whether a transaction is being decided, whoever waits for it."""
+        """Return whether a transaction is being decided, even if its client has left."""
         return bool(self._recovery.seen_through)
 
     def stop_running(self) -> None:
@@ -331,38 +305,12 @@ class PostgresEngine:
         return "ok"
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
-        async with self._open_watched(borrow_session, target, bounds) as session:
+        async with borrow_session(self._running, self._pools.find_pool(target), target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
 
-    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
-        return self._pools.stocks.hold_answer(database, size)
-
-    def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
-        return self._open_watched(open_session, target, port.Bounds(timeout_ms, None, 0))
-
-    @asynccontextmanager
-    async def _open_watched(
-        self,
-        open: Callable[[Pool, port.Target, port.Bounds, float], AbstractAsyncContextManager[SessionRun]],
-        target: port.Target,
-        bounds: port.Bounds,
-    ) -> AsyncIterator[SessionRun]:
-        """Open a session whose deadline is watched."""
-        deadline = self._time() + bounds.timeout_ms / 1000
-        async with open(self._pools.find_pool(target), target, bounds, deadline) as session:
-            self._running.enter(session)
-            try:
-                yield session
-            finally:
-                self._running.runs.remove(session)
-
-    def wire(
-        self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
-    ) -> AbstractAsyncContextManager[port.OpenedWire]:
-        return self._wires.open(target, settings, application, bounds)
-
-    def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
-        return self._scratch.schema(database)
+    def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[SessionRun[Pool]]:
+        bounds = port.Bounds(timeout_ms, None, 0)
+        return open_session(SessionRun[Pool], self._running, self._pools.find_pool(target), target, bounds)
 
     @asynccontextmanager
     async def dump(
@@ -378,7 +326,7 @@ class PostgresEngine:
             yield blocks
 
     async def durability(self, target: port.Target) -> port.Durability:
-        async with self._open_watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:
+        async with self.session(target, _OWN_TIMEOUT_MS) as session:
             return await read_durability(session)
 
     def serializable_headroom(self) -> port.Headroom:

@@ -1,11 +1,11 @@
-"""Runs what is asked of the primary, and counts it."""
+"""Runs the requests to the primary, and counts them."""
 
 from collections.abc import Coroutine
 from typing import Any
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.measures import Measures
-from tuplegate.engine.postgres.pools import Pools
+from tuplegate.engine.libpq.pools.measures import Measures
+from tuplegate.engine.postgres.pools.pools import Pools
 from tuplegate.engine.postgres.query.execute import Execution
 from tuplegate.engine.postgres.transaction.deciding import Decider
 from tuplegate.engine.postgres.transaction.open_transaction import OpenTransaction
@@ -15,7 +15,7 @@ from tuplegate.engine.run.run import Running
 
 
 class Requests(Attempts):
-    """Runs what is asked of the primary, and counts it."""
+    """Runs the requests to the primary, and counts them."""
 
     def __init__(
         self, pools: Pools, running: Running, decider: Decider, attempts_max: int, connections_max: int
@@ -63,8 +63,8 @@ class Requests(Attempts):
     async def begin(self, target: port.Target, id: str, timeout_ms: int, *, read_only: bool) -> port.OpenTransaction:
         """Begin a transaction that stays open.
 
-        All of them together hold half of the worker's connections at most. A database that has some open gets one more
-        only while more than a quarter as many are left, so that there are some for the next.
+        All open transactions together hold at most half of the worker's connections. A database that has some gets one
+        more only while more than a quarter of their number is left for others.
         """
         pool = self._pools.find_pool(target)
         pool.check()
@@ -76,7 +76,7 @@ class Requests(Attempts):
             raise port.EngineBusy(f"{self._held_max - left} transactions are open in this worker already")
         deadline = self._time() + timeout_ms / 1000
         member = await self.take(pool, deadline)
-        transaction = OpenTransaction(pool, target, member, self._decider, self._running, id, read_only=read_only)
+        transaction = OpenTransaction(pool, target, member, self._decider, self.running, id, read_only=read_only)
         transaction.decision.two_phase = self._two_phase
         await transaction.open()
         return transaction

@@ -1,34 +1,34 @@
-"""Runs a statement or a transaction until it is through: takes a connection, repeats what met a conflict, in turns."""
+"""Runs a statement or a transaction to its end: takes a connection, and repeats it after a conflict, in turns."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.measures import Measures
-from tuplegate.engine.libpq.pool import ConnectionPool, Member
-from tuplegate.engine.libpq.turns import Turns, choose_pause_s, choose_turn_s
+from tuplegate.engine.libpq.pools.measures import Measures
+from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
+from tuplegate.engine.libpq.pools.turns import Turns, choose_pause_s, choose_turn_s
 from tuplegate.engine.run.run import RepeatableRun, RunAgain, Running
 from tuplegate.metrics.cells import observe
 
 _T = TypeVar("_T")
 
 Check = Callable[[], None]
-"""Raises where a connection that was just taken is of no use after all."""
+"""Raises if a connection that was just taken turns out to be unusable."""
 
 
 class Gate(Protocol):
-    """Says when one more transaction may begin on the engine."""
+    """Decides when one more transaction may begin on the engine."""
 
     @property
     def must_wait(self) -> bool: ...
 
     async def wait(self, deadline: float) -> None:
-        """Wait until something may begin. `deadline` is on the loop's clock."""
+        """Wait until a transaction may begin. `deadline` is on the loop's clock."""
 
 
 class OpenGate:
-    """Lets everything begin."""
+    """Lets every transaction begin at once."""
 
     must_wait = False
 
@@ -36,10 +36,10 @@ class OpenGate:
 
 
 class Attempts:
-    """Runs what is asked of one server, `attempts_max` times at most."""
+    """Runs work on one server, in at most `attempts_max` attempts."""
 
     def __init__(self, running: Running, gate: Gate, attempts_max: int) -> None:
-        self._running = running
+        self.running = running
         self._runs = running.runs
         self._gate = gate
         self._attempts_max = attempts_max
@@ -61,7 +61,7 @@ class Attempts:
                     member = await self.take(pool, run.deadline, check, anew=run.anew)
                 fresh = member.is_fresh
                 run.begin(member)
-                self._running.enter(run)
+                self.running.enter(run)
                 measures.attempts += 1
                 try:
                     result = await run.run(now)
@@ -99,7 +99,7 @@ class Attempts:
     async def take(
         self, pool: ConnectionPool, deadline: float, check: Check | None = None, *, anew: bool = False
     ) -> Member:
-        """Return a connection, when one more transaction may begin on it."""
+        """Return a connection, once one more transaction may begin on it."""
         member = None if anew else pool.take()
         if member is None:
             member = await pool.wait(deadline)
@@ -116,8 +116,8 @@ class Attempts:
     async def _wait_for_turn(
         self, run: RepeatableRun[Any, Any], turn: bool, conflict: port.Conflict, measures: Measures
     ) -> bool:
-        """Wait until it is worth another attempt, and return whether that has the turn. Raise the conflict where there
-        is no time or no attempt left."""
+        """Wait until another attempt is worthwhile, and return whether it has the turn. Raise the conflict if no time
+        or no attempt is left."""
         turns: Turns = run.pool.turns
         turns.note(conflict=True)
         if turn:

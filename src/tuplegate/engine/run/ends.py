@@ -1,4 +1,4 @@
-"""Why the service ends something that runs, and what its client is told."""
+"""The reasons for which the service ends a run, and the failures that its client gets."""
 
 from enum import Enum
 from typing import Final

@@ -1,7 +1,7 @@
-"""A stream inside of an open transaction, which goes on when the stream has ended or its reader has left.
+"""A stream inside of an open transaction, which continues when the stream has ended or its reader has left.
 
-What the end of the stream means for the transaction is seen through even if the reader leaves meanwhile: somebody may
-wait for its rollback.
+The consequences for the transaction are carried out even if the reader leaves meanwhile: somebody may wait for its
+rollback.
 """
 
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.arriving_rows import StreamedRows
+from tuplegate.engine.libpq.statements.arriving_rows import StreamedRows
 
 if TYPE_CHECKING:
     from tuplegate.engine.run.open_transaction import OpenTransaction

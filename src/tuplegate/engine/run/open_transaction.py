@@ -1,6 +1,6 @@
 """A transaction that stays open between requests: its statements come one by one, and its client ends it.
 
-It cannot be run again. An engine's own kind says how statements run there, and how the transaction is committed.
+It cannot be run again. Each engine's own class decides how statements run there, and how the transaction is committed.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ import msgspec
 from psycopg import pq
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.arriving_rows import StreamedRows
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import STREAM_IT, check, explain_width
-from tuplegate.engine.libpq.pool import ConnectionPool, Member
-from tuplegate.engine.libpq.rows import join_results
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import STREAM_IT, check, explain_width
+from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
+from tuplegate.engine.libpq.statements.arriving_rows import StreamedRows
+from tuplegate.engine.libpq.statements.rows import join_results
 from tuplegate.engine.run.ends import LOST, Why
 from tuplegate.engine.run.inside_stream import stream_inside
 from tuplegate.engine.run.run import Run, Running
@@ -38,14 +38,15 @@ _REASONS: Final = {
     Why.ROOM: port.EndReason.LIMIT,
     Why.OUTLIVED: port.EndReason.CONFLICT,
 }
-"""Why it is rolled back where the service has ended what it ran. A statement whose time is over only fails."""
+"""The reason for the rollback after the service has ended a statement. If only its time is over, the statement just
+fails."""
 
 
-# size: it carries what its statements have left, from one request to the next.
+# size: it carries the state that statements leave from one request to the next.
 class OpenTransaction(Run[_P]):
-    """Fills the port's protocol. `running` is what the engine watches; it is one of them until it is over.
+    """Fills the port's protocol. `running` are the runs that the engine watches; this is one of them until it is over.
 
-    `_wish` is the reason for which it must be rolled back as soon as its statement has ended.
+    `_wish` is the reason to roll it back as soon as its statement has ended.
     """
 
     def __init__(self, pool: _P, target: port.Target, member: Member, running: Running) -> None:
@@ -62,7 +63,7 @@ class OpenTransaction(Run[_P]):
 
     @property
     def notices(self) -> list[port.Notice]:
-        """Return what the engine has told during this request."""
+        """Return the engine's notices during this request."""
         raise NotImplementedError
 
     @property
@@ -77,36 +78,36 @@ class OpenTransaction(Run[_P]):
         raise NotImplementedError
 
     def _begin_stream(self, statement: port.Statement) -> StreamRun[_P]:
-        """Return the run of a stream inside, which cancels for the transaction."""
+        """Return the run of a stream inside; to end it cancels the transaction's statement."""
         raise NotImplementedError
 
     async def _open_stream(self, run: StreamRun[_P]) -> StreamedRows:
         raise NotImplementedError
 
     async def _cut_stream(self, stream: StreamedRows) -> None:
-        """End a stream whose reader has left. Raises ConnectionLost and EngineFailure where it cannot be."""
+        """End a stream whose reader has left. Raises ConnectionLost and EngineFailure if that fails."""
         raise NotImplementedError
 
     def _see_failed(self, failure: port.StatementFailed) -> tuple[port.EngineFailure, port.EndReason | None]:
-        """Return the failure as it is told, and the reason for which it ends the transaction."""
+        """Return the failure for the client, and the reason for which it ends the transaction, if it does."""
         raise NotImplementedError
 
     async def _commit(self, last: port.Statement | None, started: int) -> port.TransactionResult:
         raise NotImplementedError
 
     def _let_go(self, result: port.Result | None) -> None:
-        """Forget a statement that is through; `result` is None where it has failed, or was a stream."""
+        """Forget a statement that has ended; `result` is None if it has failed, or was a stream."""
         raise NotImplementedError
 
     def _give_back(self) -> None:
-        """Give the connection back, on which the transaction is over."""
+        """Give the connection back, after the end of the transaction."""
         raise NotImplementedError
 
     def _leave(self) -> None:
-        """The transaction is over."""
+        """Clean up after the end of the transaction."""
 
     def see_through(self, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
-        """Run work to its end even if whoever waits for it is cancelled."""
+        """Run work to its end even if its caller is cancelled."""
         raise NotImplementedError
 
     # -- statements -----------------------------------------------------------------------------------------------
@@ -158,8 +159,8 @@ class OpenTransaction(Run[_P]):
         return await self._open_stream(run)
 
     async def end_stream(self, stream: StreamedRows) -> None:
-        """End a stream, which may have been left. The transaction goes on. It is busy until the statement has ended,
-        also where whoever waits for that is cancelled once more."""
+        """End a stream, which may have been left. The transaction continues. It is busy until the statement has ended,
+        even if the caller is cancelled once more."""
         try:
             if not stream.finished:
                 await self._cut_stream(stream)
@@ -172,7 +173,7 @@ class OpenTransaction(Run[_P]):
         await self._see_statement_through()
 
     def start(self, bounds: port.Bounds) -> int:
-        """Begin a request; return when that was."""
+        """Begin a request; return its start time."""
         self._check_open()
         assert not self.is_busy, "one at a time"
         self.is_busy = True
@@ -183,7 +184,7 @@ class OpenTransaction(Run[_P]):
         return perf_counter_ns()
 
     def see_lost(self) -> None:
-        """End it with its connection. Whatever runs on that fails by itself, and says what that means."""
+        """End the transaction with its connection. A statement under way fails by itself, and explains the loss."""
         if not self.is_busy:
             self.end_with(port.EndReason.LOST)
 
@@ -205,7 +206,7 @@ class OpenTransaction(Run[_P]):
         return result
 
     async def _see_statement_through(self) -> None:
-        """Wait for a cancel that came too late, and roll back where that was wished for."""
+        """Wait for a cancel that came too late, and roll back if that was wished for."""
         if self.member.collected:
             self.member.let_go()
         await self.see_cancel_through()
@@ -222,14 +223,14 @@ class OpenTransaction(Run[_P]):
             await self.roll_back_for(port.EndReason.LOST)
 
     async def see_cancel_through(self) -> None:
-        """Wait until no cancel is under way: it would hit what is sent next."""
+        """Wait until no cancel is under way: it would hit the next statement."""
         self.deadline = math.inf
         if self.cancelling is not None:
             cancelling, self.cancelling = self.cancelling, None
             await asyncio.wait([cancelling])
 
     async def see_failure(self, exc: BaseException, started: int) -> BaseException:
-        """Find out what a failure means for the transaction; return what is to be raised."""
+        """Find the consequences of a failure for the transaction; return the exception to raise."""
         self.is_busy, self._stream = False, None
         exec_us = (perf_counter_ns() - started) // 1000
         if isinstance(exc, port.StatementFailed):
@@ -304,7 +305,7 @@ class OpenTransaction(Run[_P]):
             self.see_through(self.roll_back_for(reason))
 
     def end(self, why: Why, full_at: int = 0) -> None:
-        """Cancel what runs, or roll back where nothing does."""
+        """Cancel the running statement; if there is none, roll back if the reason demands it."""
         if self.over is not None or self.stage not in UNDECIDED or self.ended is not None:
             return
         if not self.is_busy:
@@ -321,7 +322,7 @@ class OpenTransaction(Run[_P]):
             return
         self.over = reason
         if self.member.pgconn.transaction_status == _IDLE and not self.member.closed:
-            # Some engines refuse to roll back where nothing was begun, or all was already.
+            # Some engines refuse to roll back if nothing was begun, or everything was already rolled back.
             try:
                 self._end_on_member()
             finally:
@@ -358,7 +359,7 @@ class OpenTransaction(Run[_P]):
             on_over()
 
     def _enter(self) -> None:
-        """Have it watched, and counted."""
+        """Have the transaction watched, and counted."""
         self._running.enter(self)
         self.pool.hold()
         self.member.on_closed = self.see_lost

@@ -1,7 +1,7 @@
-"""Something that runs in the engine: a statement, a transaction, a stream, a session of the service's own.
+"""A run in the engine: a statement, a transaction, a stream, or a session of the service's own.
 
-The service can end each of them before its time. `Run.ended` says why it did, and the failure that the client gets says
-the same. What may be tried several times is a `RepeatableRun`; `attempts` runs it.
+The service can end each of them early. `Run.ended` has the reason, and so has the failure that the client gets. A run
+that may be tried several times is a `RepeatableRun`; `attempts` runs it.
 """
 
 import asyncio
@@ -10,15 +10,15 @@ from typing import Any, Final, Generic, TypeVar
 
 from psycopg import pq
 
+from tuplegate.background import tick
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.failures import find_error, is_internal, is_panic
-from tuplegate.engine.libpq.parameters import wants_types
-from tuplegate.engine.libpq.pool import ConnectionPool, Member
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import find_error, is_internal, is_panic
+from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
+from tuplegate.engine.libpq.statements.parameters import wants_types
 from tuplegate.engine.port import EndReason
 from tuplegate.engine.run.ends import CANCELLED, Why, explain
 from tuplegate.engine.run.stages import TRANSITIONS, Stage, may_end
-from tuplegate.keeping import tick
 
 _P = TypeVar("_P", bound=ConnectionPool)
 _T = TypeVar("_T")
@@ -33,15 +33,15 @@ _BEFORE: Final = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None
 
 
 class RunAgain(Exception):
-    """The run has changed how it goes about its work, and must be run once more. Nothing was applied."""
+    """The run has changed its way of working, and must run once more. Nothing was applied."""
 
 
 class Run(Generic[_P]):
-    """Something that runs. `deadline` is on the loop's clock. `begun` is how many transactions had begun when this one
-    did.
+    """A run in the engine. `deadline` is on the loop's clock. `begun` is the number of transactions that had begun when
+    this one did.
 
-    `ended` is set when the service has cancelled it; `full_at` is the bound that its database or disk has met then.
-    `cancelling` is the cancel that is under way, or was. `access` is READ where it may only read, whatever its target
+    `ended` is set when the service has cancelled it; `full_at` is the bound that its database or disk had reached then.
+    `cancelling` is the cancel that is or was under way. `access` is READ if it may only read, whatever its target
     allows.
     """
 
@@ -60,7 +60,7 @@ class Run(Generic[_P]):
         self.cancelling: asyncio.Task[None] | None = None
 
     def begin(self, member: Member) -> None:
-        """Begin on a connection, whatever became of an earlier attempt."""
+        """Begin an attempt on a connection, and reset the state of an earlier one."""
         self.member = member
         self.pool.refresh()
         self.begun = member.meter.begun
@@ -90,7 +90,7 @@ class Run(Generic[_P]):
 
     @property
     def must_commit(self) -> bool:
-        """Return whether running it is of no use where nothing can be committed."""
+        """Return whether it is pointless to run it while nothing can be committed."""
         return False
 
     @property
@@ -99,7 +99,7 @@ class Run(Generic[_P]):
         return []
 
     def check_start(self) -> None:
-        """Raise where it may not begin just now."""
+        """Raise if it may not begin just now."""
         pool = self.pool
         pool.check()
         if pool.refuses is not None and self.must_commit:
@@ -117,10 +117,10 @@ class Run(Generic[_P]):
             self.cancelling = self.pool.expire(self.member)
 
     def abort(self, reason: EndReason) -> None:
-        """Roll it back where it stays open between requests."""
+        """Roll it back if it is a transaction that stays open between requests."""
 
     def check_ended(self) -> None:
-        """Raise where it was ended: what is sent from now on would not be cancelled any more."""
+        """Raise if it was ended: later commands would not be cancelled any more."""
         if self.ended is not None:
             raise self.explain_end()
 
@@ -129,7 +129,7 @@ class Run(Generic[_P]):
         return self.ended is not None and failure.sqlstate == CANCELLED
 
     def explain_cancel(self, failure: port.StatementFailed) -> port.StatementFailed:
-        """Make a failure that says why the service cancelled it."""
+        """Return a failure that says why the service cancelled it."""
         late = self.explain_end()
         late.exec_us, late.notices, late.statement = failure.exec_us, failure.notices, failure.statement
         return late
@@ -138,8 +138,8 @@ class Run(Generic[_P]):
         return explain(self.ended, self.bounds, self.full_at)
 
     def explain_loss(self, lost: ConnectionLost) -> port.EngineFailure:
-        """Say what a lost connection means: definite where the engine said that it gave up, or where nothing could have
-        been written; unknown otherwise."""
+        """Return the failure for a lost connection: definite if the engine said that it gave up, or if nothing could
+        have been written; otherwise the outcome is unknown."""
         error = find_error(list(lost.results))
         gave_up = error is not None and not is_panic(error)
         tags = {r.command_status for r in lost.results if r.status in (_TUPLES, _COMMAND)} - _BEFORE
@@ -151,7 +151,7 @@ class Run(Generic[_P]):
         )
 
     def explain_harmless_loss(self) -> port.EngineFailure:
-        """Say what a lost connection means where nothing can have been applied."""
+        """Return the failure for a lost connection when nothing can have been applied."""
         if self.ended is not None:
             return self.explain_end()
         return port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
@@ -160,7 +160,7 @@ class Run(Generic[_P]):
 class RepeatableRun(Run[_P], Generic[_P, _T]):
     """A run that `Attempts` may repeat. `attempt` counts from 1.
 
-    `describe`: the types of parameters are asked for first. `anew`: it runs on a connection that nobody has used yet.
+    `describe`: ask for the types of parameters first. `anew`: run on a connection that was never used before.
     """
 
     def __init__(self, pool: _P, target: port.Target, bounds: port.Bounds, deadline: float) -> None:
@@ -176,30 +176,30 @@ class RepeatableRun(Run[_P], Generic[_P, _T]):
 
     @property
     def contends(self) -> bool:
-        """Return whether it takes turns with others where they want the same rows."""
+        """Return whether it may conflict with other runs, and so takes turns with them."""
         raise NotImplementedError
 
     def note_loss(self, lost: port.EngineUnavailable, attempts_max: int) -> float | None:
-        """Note that its connection was lost, and nothing was applied. Return how long to wait before it is tried again;
-        None where it is not to be."""
+        """Note that its connection was lost, and nothing was applied. Return the pause before another try; None if
+        there is none."""
         return None
 
     async def check_conflict(self, conflict: port.Conflict) -> None:
-        """Raise where no further attempt can succeed after the conflict."""
+        """Raise if no further attempt can succeed after the conflict."""
 
     def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
-        """Return whether it is worth another attempt, and change how that one goes. `fresh`: its connection was new."""
+        """Return whether another attempt is worthwhile, and prepare it. `fresh`: the last connection was new."""
         raise NotImplementedError
 
     def adapt_connection(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
-        """Ask for a new connection where the cause may be what ran on this one before."""
+        """Ask for a new connection if the cause may be an earlier statement on this one."""
         if not is_internal(failure) or fresh or self.anew:
             return False
         self.anew = True
         return True
 
     def adapt_types(self, failure: port.StatementFailed, statements: Sequence[port.Statement]) -> bool:
-        """Ask for the types of parameters where a string was not sent as JSON and had to be."""
+        """Ask for the types of parameters if a string should have been sent as JSON."""
         if self.describe or not any(wants_types(failure, statement) for statement in statements):
             return False
         self.describe = True
@@ -207,7 +207,7 @@ class RepeatableRun(Run[_P], Generic[_P, _T]):
 
 
 class Running:
-    """The runs of this moment."""
+    """The current runs."""
 
     def __init__(self) -> None:
         self.runs: set[Run[Any]] = set()
@@ -215,14 +215,14 @@ class Running:
         self._is_awaited = False
 
     def enter(self, run: Run[Any]) -> None:
-        """Add a run; whoever adds it takes it out of `runs` again."""
+        """Add a run; the caller removes it from `runs` again."""
         self.runs.add(run)
         if self._is_awaited:
             self._is_awaited = False
             self._entered.set()
 
     async def wait_for_some(self) -> None:
-        """Return when something runs."""
+        """Return when there is a run."""
         while not self.runs:
             self._is_awaited = True
             self._entered.clear()
@@ -235,18 +235,18 @@ class Running:
         return [run for run in self.runs if run.ended is None and run.writes]
 
     def abort_open(self, databases: frozenset[str]) -> None:
-        """Roll back the open transactions of databases that must be let go of."""
+        """Roll back the open transactions of databases that must be released."""
         for run in [run for run in self.runs if run.target.database in databases]:
             run.abort(EndReason.LOST)
 
     def stop(self) -> None:
-        """Cancel everything, but for what is being committed."""
+        """Cancel all runs, except those that are being committed."""
         for run in [run for run in self.runs if run.ended is None]:
             run.end(Why.STOPPING)
 
 
 async def end_late(running: Running) -> None:
-    """End what has run for too long. One look at all costs less than a timer for each."""
+    """End runs whose time is over, until cancelled. One look at all costs less than a timer for each."""
     loop = asyncio.get_running_loop()
     while True:
         await running.wait_for_some()

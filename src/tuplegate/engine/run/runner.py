@@ -1,7 +1,7 @@
-"""Drives a script on a connection: writes what can go together in one write, and gathers what comes of it.
+"""Drives a script on a connection: sends as many steps as possible in one write, and collects their results.
 
-A step whose parameters depend on types that the engine must be asked for waits for the answers to all before it: it may
-need what they have made.
+If the parameters of a step depend on types that the engine must be asked for, the step waits for the answers to all
+earlier steps: it may need the objects that they have made.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,10 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import check, find_error, is_panic, to_failure
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import RowCollector
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import check, find_error, is_panic, to_failure
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.rows import RowCollector
 from tuplegate.engine.run.steps import Does, Meaning, Step, find_meaning, list_commands
 
 _NOTICES_MAX: Final = 100
@@ -33,19 +33,19 @@ class Writer(Protocol):
         """Return whether the engine must be asked something before the statement can be written."""
 
     async def write(self, statement: int) -> list[Step]:
-        """Return what runs the statement with that number; one of the steps is the run itself."""
+        """Return the steps that run the statement with that number; one of them is the run itself."""
 
     def write_own(self, step: Step) -> list[Step]:
-        """Return what carries out a step of the service's own, whose text is always the same."""
+        """Return the steps that carry out a step of the service's own, whose text is always the same."""
 
     def check(self, steps: Sequence[Step], results: Sequence[PGresult]) -> None:
-        """Raise what comes before any failure in the results."""
+        """Raise a failure that takes precedence over any in the results."""
 
 
 class Runner:
-    """Drives scripts on one connection. `rows` are those of the statements that run, by their numbers.
+    """Drives scripts on one connection. `rows` are those of the running statements, by their numbers.
 
-    `failed` is the step that has failed, and `risk` what that or a loss means. `sent` counts writes.
+    `failed` is the step that has failed, and `risk` the meaning of that failure, or of a loss. `sent` counts writes.
     """
 
     def __init__(self, member: Member) -> None:
@@ -59,13 +59,13 @@ class Runner:
         self._closing: dict[int, PGresult] = {}
 
     def expect(self, rows: list[RowCollector]) -> None:
-        """Gather the rows of these statements from now on, and forget what others have left."""
+        """Collect the rows of these statements from now on, and forget earlier ones."""
         self.rows, self._closing = rows, {}
 
     async def run(self, script: Iterable[Step], writer: Writer) -> Answers:
         """Carry out the steps. Raises the first failure, with the number of its statement, and ConnectionLost.
 
-        The writer is not kept: it has a runner, as a rule, and both would outlive their use.
+        The writer is not stored: it usually has a runner, and both would outlive their use.
         """
         waiting: list[Step] = []
         answers: Answers = {}
@@ -128,8 +128,8 @@ class Runner:
 
     @staticmethod
     def _find_risk(steps: list[Step], results: list[PGresult]) -> Meaning:
-        """Return what a loss means after these results. A failure in which the server broke down is none of the
-        statement's: it may be that of the log."""
+        """Return the meaning of a loss after these results. A failure in which the server broke down is not the
+        statement's own: it may have come from writing the log."""
         error = find_error(results)
         if error is None or is_panic(error):
             return find_meaning(steps)
@@ -150,6 +150,6 @@ class Runner:
 
 
 def check_tag(answers: Answers, does: Does, tag: bytes) -> None:
-    """Raise where the engine has rolled back what it was to commit, or to prepare."""
+    """Raise if the engine has rolled back instead of committing or preparing."""
     if answers[does].command_status != tag:
         raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")

@@ -1,4 +1,4 @@
-"""How far something that runs has come, and what may still end it. Pure."""
+"""The stages of a run, and the rules that decide whether it may still be ended. Pure."""
 
 from enum import Enum, auto
 from typing import Final
@@ -7,15 +7,15 @@ from tuplegate.engine.run.ends import Why
 
 
 class Stage(Enum):
-    """How far one attempt has come."""
+    """The stage that one attempt has reached."""
 
     RUNNING = auto()
     RECORDING = auto()
-    """It writes what is committed together with it."""
+    """It writes records that are committed together with it."""
     DECIDING = auto()
     """It is being committed. A deferred trigger may still run."""
     DECIDED = auto()
-    """It is committed, or will be whatever happens."""
+    """It is committed, or will be in any case."""
 
 
 TRANSITIONS: Final = {
@@ -30,6 +30,6 @@ UNDECIDED: Final = frozenset({Stage.RUNNING, Stage.RECORDING})
 
 
 def may_end(stage: Stage, why: Why) -> bool:
-    """Return whether the service may still cancel it. A commit is never cancelled, unless its code fills the database:
-    the engine's answer tells whether the cancel came in time."""
+    """Return whether the service may still cancel the run. A commit is never cancelled, unless its code fills the
+    database: then the engine's answer tells whether the cancel came in time."""
     return stage in UNDECIDED or (why is Why.ROOM and stage is Stage.DECIDING)

@@ -1,14 +1,14 @@
-"""A script: the steps that carry out what a client has asked, one behind the other. Pure.
+"""A script: the steps that carry out a client's request, one after the other. Pure.
 
-Rules make scripts, and the runner drives them. A step says what it means when it fails, and when the connection is lost
-before the step is answered: so the runner needs to know of no concern, and a test can try every loss at every step
-without an engine. What follows a step that has failed is not carried out.
+Rules make scripts, and the runner drives them. A step knows the meaning of its failure, and of a connection that is
+lost before its answer: so the runner needs no special cases, and a test can try every loss at every step without an
+engine. Steps behind a failed one are not carried out.
 """
 
 from collections.abc import Sequence
 from enum import Enum, IntEnum, auto
 
-from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connections.commands import Command
 
 
 class Does(Enum):
@@ -17,9 +17,9 @@ class Does(Enum):
     OPEN = auto()
     """Opens a block."""
     CLAIM = auto()
-    """Keeps others with the same key waiting until this transaction is decided."""
+    """Makes others with the same key wait until this transaction is decided."""
     PREPARE = auto()
-    """Prepares a statement that comes often, or forgets one that is prepared."""
+    """Prepares a frequent statement, or forgets a prepared one."""
     ASK = auto()
     """Asks for the types of a statement's parameters."""
     RUN = auto()
@@ -27,31 +27,31 @@ class Does(Enum):
     ENCODING = auto()
     """Sets back the encoding, which a statement may have changed."""
     CHECK = auto()
-    """Has checks that were deferred made now, while a time limit still holds."""
+    """Runs deferred checks now, while a time limit still holds."""
     WAIT = auto()
     """Makes the commit wait for the disk, whatever was set before."""
     NUMBER = auto()
     """Asks for the engine's number of the transaction."""
     SEAL = auto()
-    """Fails where the engine gets it too late for the guard's last look to be true."""
+    """Fails if the engine gets it too late for the guard's last look to be valid."""
     RECORD = auto()
     """Writes a record that is committed together with the transaction."""
     PREPARE_TRANSACTION = auto()
     STANDBYS = auto()
-    """Asks which standbys commits wait for."""
+    """Asks for the standbys that commits wait for."""
     COMMIT = auto()
     COMMIT_PREPARED = auto()
     TIDY = auto()
-    """Removes what the statements have left, where that can be done right behind the commit."""
+    """Removes leftovers of the statements, if that can be done right behind the commit."""
 
 
 class Meaning(IntEnum):
-    """The meaning of a failure or a loss. The greater one counts where two are possible."""
+    """The meaning of a failure or a loss. If two are possible, the greater one counts."""
 
     HARMLESS = 0
     """Nothing was applied."""
     ASK = 1
-    """It may have been applied, and the engine tells whoever asks."""
+    """It may have been applied, and the engine can tell."""
     UNKNOWN = 2
     """It may have been applied, and nobody can tell."""
 
@@ -89,11 +89,11 @@ def list_commands(script: Sequence[Step]) -> list[Command]:
 
 
 def find_meaning(script: Sequence[Step], failed: int | None = None) -> Meaning:
-    """Return what it means that the connection was lost while these steps were under way.
+    """Return the meaning of a connection that was lost while these steps were under way.
 
-    Any of them may have been carried out, also where its answer came: what follows no other step is committed behind
-    the last one. `failed` is the number of a step that the engine said to have failed. None behind that is carried out.
-    Whether it was itself is asked where that can be.
+    Any of them may have been carried out, even if its answer came: steps without a commit among them are committed
+    after the last one. `failed` is the number of a step that the engine has reported as failed. Later steps were not
+    carried out. The failed step's own meaning is ASK if the engine can be asked about it.
     """
     reached = script if failed is None else script[:failed]
     meanings = [step.lost for step in reached]

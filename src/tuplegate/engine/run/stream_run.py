@@ -1,4 +1,5 @@
-"""The run behind a stream. Its time is the engine's and not its reader's, so it has no deadline on the loop's clock."""
+"""The run behind a stream. Only the engine's time counts, not the reader's, so it has no deadline on the loop's
+clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,8 +7,8 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.pool import ConnectionPool
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.pools.pool import ConnectionPool
 from tuplegate.engine.run.ends import LOST, Why
 from tuplegate.engine.run.run import Run
 
@@ -15,9 +16,10 @@ _P = TypeVar("_P", bound=ConnectionPool)
 
 
 class StreamRun(Run[_P]):
-    """A context manager: the time within its block is counted, and ends the statement when it is over the limit.
+    """The run of a stream, as a context manager: it counts the time within its blocks, and ends the statement at the
+    limit.
 
-    `inside` ends the transaction's statement where the stream is part of a transaction that goes on after it.
+    `inside` ends the transaction's statement if the stream is part of a transaction that continues after it.
     """
 
     def __init__(self, pool: _P, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> None:
@@ -34,7 +36,7 @@ class StreamRun(Run[_P]):
 
     @property
     def left_s(self) -> float:
-        """Return how much of its time limit was left when its block was last entered."""
+        """Return the time that was left of its limit when its block was last entered."""
         return max(self.bounds.timeout_ms / 1000 - self.elapsed_us / 1e6, 0)
 
     def end(self, why: Why, full_at: int = 0) -> None:

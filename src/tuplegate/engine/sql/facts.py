@@ -1,8 +1,7 @@
-"""Reads a text for PostgreSQL once, and finds everything that the engine side must know of it before it runs. Pure.
+"""Reads a text for PostgreSQL once, and finds all facts that the engine side needs before it runs. Pure.
 
-It goes by the first word and by names in the text, and looks for all names in one pass over a folded copy: a text may
-have ten megabytes. What that cannot tell is taken for the worse. Whether the text means what it seems to is for the
-engine to say.
+It judges by the first word and by names in the text, and looks for all names in one pass over a folded copy: a text may
+have ten megabytes. If they do not tell, it assumes the worse. The engine decides what the text really means.
 """
 
 from enum import Enum, auto
@@ -11,19 +10,19 @@ from typing import Final
 from tuplegate.engine.port import CopyRefused, Statement
 
 CHANGES: Final = frozenset({"insert", "update", "delete", "merge"})
-"""First words of what changes rows and can define nothing."""
+"""First words of statements that change rows and can define nothing."""
 QUERIES: Final = frozenset({"select", "with", "values", "table", ""})
-"""First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
+"""First words of statements that can be a cursor; "" is an opening parenthesis. The engine has the last word."""
 READERS: Final = QUERIES | {"explain", "show"}
-"""First words of what can run read-only, as a rule."""
+"""First words of statements that can usually run read-only."""
 SAVEPOINTS: Final = frozenset({"savepoint", "release", "rollback"})
 _DEFINES_NOTHING: Final = READERS | CHANGES
 _STEPS: Final = frozenset({"vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
 
-# What a text must name to change a setting while it runs, or to run text that is not in it. A name in Unicode
-# escapes (U&) could be any of these.
+# A text must name one of these to change a setting while it runs, or to run text that is not in it. A name in Unicode
+# escapes (U&) could be any of them.
 _SETS_OR_RUNS: Final = ("set_config", "pg_settings", "_to_xml", "ts_stat", "ts_rewrite", "u&")
-# The random seed is no setting. What is prepared on a connection is not for everybody to see: a text that asks for it
+# The random seed is no setting. Prepared statements on a connection must not be visible: a text that asks for them
 # counts as well.
 _OF_SESSION: Final = ("setseed", "prepared_st", "memory_context")
 _PLAIN: Final = QUERIES | CHANGES
@@ -35,15 +34,15 @@ class Leftovers(Enum):
 
     NOTHING = auto()
     SEQUENCES = auto()
-    """Which numbers it drew: what `lastval()` and `currval()` answer, and numbers that were drawn in advance."""
+    """The numbers that it drew: the answers of `lastval()` and `currval()`, and numbers that were drawn in advance."""
     ANYTHING = auto()
 
 
 class Facts:
-    """All that is known of a statement by its text.
+    """The facts about a statement that its text tells.
 
-    - `plain`: it can leave nothing behind that `DISCARD ALL` does not remove; `leftovers` says what a plain one leaves.
-    - `may_write`: it can write, even where nobody has made code that a query could call.
+    - `plain`: it can leave nothing behind that `DISCARD ALL` does not remove; `leftovers` are those of a plain one.
+    - `may_write`: it can write, even if there is no code that a query could call.
     - `names_settings`: it could change, while it runs, the setting by which a commit waits for the disk.
     - `works_in_steps`: it begins any number of transactions, one after the other; `is_concurrent`: a few.
     - `gives_no_rows`: it changes rows and returns none.
@@ -110,10 +109,10 @@ def _has_one(folded: str, names: tuple[str, ...]) -> bool:
 
 
 def _find_leftovers(folded: str, keyword: str) -> Leftovers:
-    """Return what a plain text can leave behind.
+    """Return the leftovers of a plain text.
 
-    To leave something, a query must name what makes a table, moves a sequence, or sets what an extension keeps. A
-    change can move sequences without naming them, and cannot make a table.
+    To leave something, a query must name a function or word that makes a table, moves a sequence, or sets an
+    extension's own state. A change can move sequences without naming them, and cannot make a table.
     """
     if "set_limit" in folded or "advisory" in folded:
         return Leftovers.ANYTHING
@@ -125,7 +124,8 @@ def _find_leftovers(folded: str, keyword: str) -> Leftovers:
 
 
 def _find_whether_writes(folded: str, keyword: str) -> bool:
-    """A query writes by INTO, through functions for large objects, or, behind WITH, by what changes rows."""
+    """Return whether a text can write. A query writes by INTO, through functions for large objects, or by a change of
+    rows behind WITH."""
     if keyword == "show":
         return False
     if keyword == "explain":
@@ -138,13 +138,12 @@ def _find_whether_writes(folded: str, keyword: str) -> bool:
 
 
 def is_plain_tag(tag: bytes) -> bool:
-    """Return whether the engine has run what a text that was read as plain can be. Where it has not, the text was not
-    read as the engine reads it."""
+    """Return whether the engine has run a kind of statement that a plain text can be. If not, the text was misread."""
     return tag[:6] in _PLAIN_TAGS
 
 
 def refuse_copy(statement: Statement) -> None:
-    """Refuse to copy from or to the client, whom nobody could pass the rows on to. The engine itself refuses files."""
+    """Refuse to copy from or to the client: nobody could pass the rows on. The engine itself refuses files."""
     if statement.keyword == "copy":
         text = fold(statement.sql)
         if "stdin" in text or "stdout" in text:

@@ -2,8 +2,8 @@
 
 `select name from users where id = 7` is the template `select name from users where id = $1` with the value 7. Only
 statements of four forms are taken, each matched from its first to its last character, and literals only on the right of
-an equals sign and in a list of VALUES. Anything else, a function, an operator, a comment, an escape, is left as it was
-sent. Whether a value means there what the literal means is for the engine's catalog to say: see `plans`.
+an equals sign and in a list of VALUES. A text with anything else, a function, an operator, a comment, an escape, stays
+as it was sent. Whether the value means the same as the literal is decided by the engine's catalog: see `plans`.
 """
 
 import re
@@ -27,7 +27,7 @@ _WHERE: Final = rf"where{_S}++{_EQUAL}(?:{_S}++and{_S}++{_EQUAL})*+"
 _ORDER: Final = rf"{_DOTTED}(?:{_S}++(?:asc|desc))?+"
 _TAIL: Final = rf"(?:{_S}++order{_S}++by{_S}++{_ORDER}(?:{_S}*+,{_S}*+{_ORDER})*+)?+(?:{_S}++limit{_S}++[0-9]++)?+"
 _RETURNING: Final = rf"(?:{_S}++returning{_S}++{_COLUMNS})?+"
-# What is added to a column stays in the text: it is computed for a row, and never before.
+# An amount that is added to a column stays in the text: it is computed for a row, and never before.
 _SUM: Final = rf"{_DOTTED}{_S}*+[+\-]{_S}*+[0-9]++"
 _SET: Final = rf"{_NAME}{_S}*+={_S}*+(?:{_VALUE}|{_SUM})"
 _END: Final = rf"{_S}*+;?{_S}*+"
@@ -47,11 +47,11 @@ _FORM: Final = re.compile(
 )
 _KEYWORDS: Final = frozenset({"select", "insert", "update", "delete"})
 
-# In a statement of one of the forms every literal, and nothing else, stands behind one of three signs. A minus right
-# behind an equals sign would be part of an operator in other texts; a backslash means two things.
+# In a statement of one of the forms, literals, and nothing else, stand behind one of three signs. A minus right behind
+# an equals sign would be part of an operator in other texts; a backslash means two things.
 _LITERAL: Final = rf"""([=(,]{_S}*+)((?:(?<!=)-)?[0-9]++(?:\.[0-9]++)?+(?![0-9A-Za-z_.'"$])|'[^'\\\0]*+'(?!'))"""
 _LITERALS: Final = re.compile(_LITERAL, re.ASCII)
-# The same where there are names in quotes: they are passed over as a whole. It takes three times as long.
+# The same for texts with names in quotes, which are skipped as a whole. It takes three times as long.
 _LITERALS_AND_QUOTED: Final = re.compile(rf"{_LITERAL}|(\"[^\"]*+\")", re.ASCII)
 
 _INT4, _INT8, _NUMERIC, _INFERRED = 23, 20, 1700, 0
@@ -59,7 +59,8 @@ _INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
 
 
 class Template:
-    """A statement with placeholders for its literals. `types` are the engine's numbers; 0 where it is to infer one."""
+    """A statement with placeholders for its literals. `types` are the engine's numbers; 0 if the engine is to infer
+    one."""
 
     def __init__(self, text: str, types: tuple[int, ...], values: list[bytes | None]) -> None:
         self.text = text
@@ -68,9 +69,9 @@ class Template:
 
 
 class Place:
-    """Where a placeholder stands: beside a column that it is compared with, or that it is stored in.
+    """The place of a placeholder: beside a column that it is compared with, or that it is stored in.
 
-    The column is known by its name, or by its number where a list of VALUES names none.
+    The column is known by its name, or by its number if a list of VALUES names none.
     """
 
     def __init__(self, number: int, column: str, index: int, stored: bool) -> None:
@@ -81,7 +82,7 @@ class Place:
 
 
 class Form:
-    """A statement of one of the simple forms, as far as its placeholders go. `table` is as it was written."""
+    """A statement of one of the simple forms, reduced to its placeholders. `table` is as it was written."""
 
     def __init__(self, table: str, places: list[Place]) -> None:
         self.table = table
@@ -93,7 +94,7 @@ _TOKEN: Final = re.compile(rf"{_NAME}|{_PLACE}|[0-9]++|[(),.=]", re.ASCII)
 
 
 def find_form(text: str, keyword: str) -> Form | None:
-    """Return where the placeholders of a text stand; None where the text is of no simple form."""
+    """Return the form of a text with its placeholders; None if the text is of no simple form."""
     if keyword not in _KEYWORDS or _FORM.fullmatch(text) is None or not read_facts(text, keyword).plain:
         return None
     tokens: list[str] = _TOKEN.findall(text)
@@ -134,15 +135,15 @@ def _read_column(token: str) -> str:
 
 
 _known: dict[str, bool] = {}
-"""Whether a text with placeholders is of a simple form: asking costs more than all the rest."""
+"""Whether a text with placeholders is of a simple form: to check costs more than all the rest."""
 
 _stems: dict[str, str] = {}
-"""Texts by what stands before their one literal, where that is a whole number and the last word. Other digits in the
-same place are the same literal, and need not be looked for."""
+"""Templates by the text before their one literal, if that is a whole number and the last word. Other digits in the same
+place are the same kind of literal, and need not be searched for."""
 
 
 def find_template(sql: str, keyword: str) -> Template | None:
-    """None where the statement is of no simple form."""
+    """Return the template of a statement; None if the statement is of no simple form."""
     if keyword not in _KEYWORDS or len(sql) > _TEXT_MAX or "$" in sql:
         return None
     stem = sql.rstrip(_DIGITS)
@@ -182,7 +183,7 @@ def find_template(sql: str, keyword: str) -> Template | None:
 
 
 def _find_integer_type(literal: str) -> int:
-    """Return the type that the engine's own parser gives it."""
+    """Return the type that the engine's own parser gives to the literal."""
     if len(literal) < 10:
         return _INT4
     number = int(literal)
@@ -191,7 +192,7 @@ def _find_integer_type(literal: str) -> int:
     return _INT8 if -_INT8_MAX - 1 <= number <= _INT8_MAX else _NUMERIC
 
 
-# In a text without blanks and quotes, so that a literal in several pieces, or with quotes inside, is whole.
+# Used on a text without blanks and quotes, so that a literal in several pieces, or with quotes inside, is whole.
 _MOMENT: Final = re.compile(
     "now|today|tomorrow|yesterday|timetz|timewithtimezone|reg(?:conf|dict|oper|proc|role|type|name|coll)"
 )
@@ -200,9 +201,9 @@ _ESCAPED: Final = re.compile(r"\\|\$[^0-9]|--")
 
 
 def is_lasting(sql: str) -> bool:
-    """Return whether preparing the statement once is safe: no literal in it depends on the moment. The engine reads
-    literals when it prepares a statement, and there are some that mean the moment, or what has a name just then. Rather
-    too rarely than too often."""
+    """Return whether preparing the statement once is safe: no literal in it depends on the current time. The engine
+    reads literals when it prepares a statement, and some mean the current moment, or the object that has a name just
+    then. A wrong no does no harm."""
     if _ESCAPED.search(sql) is not None:
         return False
     return "'" not in sql or _MOMENT.search(_BETWEEN.sub("", sql.lower())) is None

@@ -1,14 +1,14 @@
 """Reads the data plane's answer to one request: bytes in, a head, then its body. Pure.
 
-Interim answers come first and are reported by their status. Bytes that are no answer raise an error. Bytes left over
-after a complete answer belong to nobody, and such a connection is not used again.
+Interim answers come first and are reported by their status. Bytes that are no answer raise an error. Bytes after a
+complete answer belong to no request, and such a connection is not used again.
 """
 
 import re
 from typing import Final
 
-from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
-from tuplegate.http.message import BLANK_LINE, LENGTH, TOKEN, VALUE, is_kept_alive
+from tuplegate.http.parsing.framing import Body, Buffer, ChunkedBody, SizedBody
+from tuplegate.http.parsing.message import BLANK_LINE, LENGTH, TOKEN, VALUE, is_kept_alive
 from tuplegate.protocol.errors import ServiceError
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
@@ -17,13 +17,13 @@ _CHUNKS_AT_ONCE: Final = 1 << 30
 _HEAD: Final = re.compile(
     rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: %b+)?+((?:\r\n%b+:%b+)*+)\r\n\r\n" % (VALUE, TOKEN, VALUE)
 )
-"""All of it in one match: each line in turn would take several times as long."""
+"""The whole head in one match: matching each line in turn would take several times as long."""
 _OTHER_LINES: Final = rb"(?:\r\n(?!(?i:content-length|transfer-encoding|connection):)%b+:%b+)*+" % (TOKEN, VALUE)
 _SHORT_HEAD: Final = re.compile(
     rb"HTTP/1\.1 ((?!204|304)[2-5][0-9]{2})(?: %b+)?+(%b\r\ncontent-length: ([0-9]{1,18})%b)\r\n\r\n"
     % (VALUE, _OTHER_LINES, _OTHER_LINES)
 )
-"""The head of an answer with its length, and without a word about its connection. Nearly all are such."""
+"""The head of an answer with its length, and without a header about its connection. Nearly all are like this."""
 _LENGTH_LINE, _CODING_LINE, _CONNECTION_LINE = b"\r\ncontent-length:", b"\r\ntransfer-encoding:", b"\r\nconnection:"
 
 
@@ -40,8 +40,8 @@ class _UntilClose(Body):
 
 
 class AnswerReader:
-    """Reads one answer. `bodiless`: it has no body, whatever it says (HEAD). `may_switch`: after a 101 follow bytes of
-    another protocol, up to the end."""
+    """Reads one answer. `bodiless`: it has no body, whatever its headers say (HEAD). `may_switch`: after a 101 follow
+    bytes of another protocol, up to the end."""
 
     def __init__(self, *, bodiless: bool, may_switch: bool = False) -> None:
         self._bodiless = bodiless
@@ -74,7 +74,7 @@ class AnswerReader:
         return self._body is not None and self._body.complete
 
     def feed(self, data: bytes) -> bytes:
-        """Return what has arrived of the body. Raises NoAnswer."""
+        """Return the part of the body in the data. Raises NoAnswer."""
         buffer = self._buffer
         if self._body is None and not buffer.size and not self._bodiless:
             found = _SHORT_HEAD.match(data)

@@ -1,6 +1,6 @@
 """Joins a client's connection to one behind it, byte by byte, once both have left HTTP.
 
-A side that does not take what it is sent pauses the other. Both end together.
+A side that does not take its data pauses the other. Both end together.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from tuplegate.http.upgraded import Handed, UpgradedConnection
 
 
 class JoinedConnection(UpgradedConnection):
-    """The client's side. The connection behind decides what is right and when it ends; it accompanies the client's, and
-    so ends with that one."""
+    """The client's side. The connection behind checks the bytes and decides when it ends; it accompanies the client's,
+    and so ends with that one."""
 
     def __init__(self, handed: Handed, upstream: UpstreamConnection) -> None:
         super().__init__(handed)
@@ -46,7 +46,7 @@ class JoinedConnection(UpgradedConnection):
             self._behind.resume_reading()
 
     def stop(self) -> None:
-        """Whoever is behind says goodbye in its own words, or the time runs out."""
+        """Do nothing: the server behind says goodbye in its own words, or the time runs out."""
 
     def cut_short(self) -> None:
         self.give_way()
@@ -65,12 +65,12 @@ class JoinedConnection(UpgradedConnection):
             self._transport.resume_reading()
 
     def end(self) -> None:
-        """Close after the client was sent all that there is."""
+        """Close after the client was sent everything."""
         self._transport.close()
 
 
 class _Behind(asyncio.Protocol):
-    """The other side."""
+    """The side of the connection behind."""
 
     def __init__(self, front: JoinedConnection) -> None:
         self._front = front

@@ -1,6 +1,6 @@
 """A connection to another process of the service: one request at a time.
 
-It belongs to one client's connection and ends with it. So nothing that one client asked for, or left unread, can reach
+It belongs to one client's connection and ends with it. So no answer to one client, nor an unread rest of it, can reach
 another. It is used again for its own client only after an exchange that was complete on both sides.
 """
 
@@ -16,7 +16,7 @@ from tuplegate.direct_future import Wakeup
 from tuplegate.http.body import IncomingBody
 from tuplegate.http.forwarding.answer_reader import AnswerReader, NoAnswer
 from tuplegate.http.origins import Origin
-from tuplegate.http.tls_transport import TlsTransport
+from tuplegate.http.tls.transport import TlsTransport
 from tuplegate.protocol.errors import ServiceError
 
 _HELD_MAX = 64 * 1024
@@ -28,7 +28,7 @@ _log: Final = structlog.get_logger()
 
 
 class UpstreamLost(Exception):
-    """The connection ended, or sent something that is no answer, before the answer was complete."""
+    """The connection ended, or sent bytes that are no answer, before the answer was complete."""
 
 
 class UpstreamUnreachable(Exception):
@@ -36,7 +36,7 @@ class UpstreamUnreachable(Exception):
 
 
 class UpstreamCall:
-    """One request on its way, with its answer. It has all of the request's state, so nothing can be taken for
+    """One request on its way, with its answer. It has all of the request's state, so that none can be mistaken for
     another's."""
 
     def __init__(
@@ -88,8 +88,8 @@ class UpstreamConnection(asyncio.Protocol):
         may_switch: bool = False,
         on_continue: Callable[[], None] | None = None,
     ) -> UpstreamCall:
-        """Send a request, with what is there of its body, and the `rest` as it arrives. `bodiless`: the answer has no
-        body, whatever it says (HEAD). `may_switch`: the request asks for another protocol."""
+        """Send a request, with the part of its body that is there, and the `rest` as it arrives. `bodiless`: the answer
+        has no body, whatever its headers say (HEAD). `may_switch`: the request asks for another protocol."""
         assert self._call is None, "one at a time"
         call = self._call = UpstreamCall(rest, on_continue, chunked=chunked, bodiless=bodiless, may_switch=may_switch)
         if rest is not None:
@@ -115,7 +115,7 @@ class UpstreamConnection(asyncio.Protocol):
     # -- the answer -----------------------------------------------------------------------------------------------
 
     async def read_head(self) -> AnswerReader:
-        """Wait for status and headers of the answer. Raises UpstreamLost, or what went wrong with the body."""
+        """Wait for status and headers of the answer. Raises UpstreamLost, or the error of a body that failed."""
         call = self._current_call()
         while not call.answer.has_head:
             if call.failure is not None:
@@ -124,7 +124,7 @@ class UpstreamConnection(asyncio.Protocol):
         return call.answer
 
     async def read_body(self) -> bytes:
-        """Return what has arrived of the body, at least a byte; nothing at its end."""
+        """Return the part of the body that has arrived, at least a byte; nothing at its end."""
         call = self._current_call()
         while not call.pieces:
             if call.answer.complete:
@@ -141,7 +141,7 @@ class UpstreamConnection(asyncio.Protocol):
         return call.answer.complete and not call.pieces
 
     def take_body(self) -> bytes:
-        """Return what has arrived of the body, which may be nothing yet."""
+        """Return the part of the body that has arrived, possibly nothing yet."""
         call = self._current_call()
         data = call.pieces[0] if len(call.pieces) == 1 else b"".join(call.pieces)
         call.pieces = []
@@ -168,7 +168,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.end()
 
     def take_over(self, successor: asyncio.Protocol) -> bytes:
-        """Give the transport to a successor, after an answer of 101. Return what has arrived behind that."""
+        """Give the transport to a successor, after an answer of 101. Return the bytes that have arrived after that."""
         call, self._call = self._current_call(), None
         if not self.is_lost:
             self.transport.set_protocol(successor)
@@ -301,7 +301,7 @@ class UpstreamAddress:
 
         host = self.origin.host
         transport, _ = await loop.create_connection(
-            lambda: TlsTransport(context, make_above, refused, host), host, self.origin.port
+            lambda: TlsTransport(lambda _: context, make_above, refused, host), host, self.origin.port
         )
         try:
             await agreed

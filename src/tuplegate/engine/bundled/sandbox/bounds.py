@@ -1,4 +1,4 @@
-"""Tells which bounds around the servers of databases are missing that no wall depends on."""
+"""Lists the missing bounds on database servers: bounds that no wall between databases depends on."""
 
 import os
 import sys
@@ -8,10 +8,10 @@ from tuplegate.engine.bundled.sandbox import control_groups, namespaces
 
 
 def find_missing_bounds(process: int | None = None) -> list[str]:
-    """Return in words for an operator what the system does not give to the service `process`, or to this one.
+    """List the bounds that the system does not give to the service `process`, or to this one, in words for an operator.
 
-    A second organization needs none of it: without it, too, no database reads, changes or ends another one. Namespaces
-    are tried out if the service is of our own user. For a process with one thread.
+    A second organization is allowed without them: no database can read, change or end another one. Namespaces are tried
+    only if the service runs as our own user. The calling process must have one thread.
     """
     if sys.platform != "linux":
         return []

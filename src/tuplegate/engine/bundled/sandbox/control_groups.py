@@ -1,10 +1,10 @@
-"""A control group for each server (cgroup v2): bounds on what all its processes take together.
+"""A control group (cgroup v2) for each server: bounds on the resources of all its processes together.
 
-It takes a group that was delegated to the service, as systemd does with `Delegate=yes`, or a container's own. The
+The service divides a group that was delegated to it, as systemd does with `Delegate=yes`, or a container's own. The
 service moves into a leaf of that group first, since the kernel gives no controllers to a group with processes in it.
 
-Contract: `open_groups` is called once, before anything else is started. One thread. A group is made before its server,
-and removed after it has ended; that kills what is still in it.
+Contract: `open_groups` is called once, before any other process is started, by a process with one thread. A group is
+made before its server and removed after the server has ended, which kills any processes left in it.
 """
 
 import os
@@ -23,7 +23,7 @@ _WEIGHT: Final = "1000"
 """The service's share of the processors, where a database's is 100."""
 _MARKS: Final = ("user.delegate", "trusted.delegate")
 _ROUNDS_MAX: Final = 3
-"""How often processes are moved that others have started meanwhile."""
+"""How often to list and move processes again: others may have started some meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ControlGroups:
     controllers: tuple[str, ...] = CONTROLLERS
 
     def make(self, name: str, bounds: GroupBounds) -> Path:
-        """Make the group of a server, or give it these bounds if it is there. Raises OSError."""
+        """Make the group of a server, or give an existing one these bounds. Raises OSError."""
         group = self._locate(name)
         group.mkdir(exist_ok=True)
         if "memory" in self.controllers:
@@ -54,8 +54,8 @@ class ControlGroups:
         return group
 
     def remove(self, name: str) -> None:
-        """Remove the group of a server that has ended. Processes that are left of it are killed, which may keep the
-        group until the next time."""
+        """Remove the group of a server that has ended. This kills processes that are left in it; until they are gone
+        the group cannot be removed, and stays until the next time."""
         group = self._locate(name)
         with suppress(OSError):
             write_text(group / "cgroup.kill", "1")
@@ -67,7 +67,7 @@ class ControlGroups:
 
 
 def open_groups(root: Path | None = None, controllers: tuple[str, ...] = CONTROLLERS) -> ControlGroups | None:
-    """Take the group that was delegated to this process, if one was. Return None where the system forbids it."""
+    """Take over the group that was delegated to this process. Return None if there is none or the system forbids it."""
     root = root or find_delegated()
     if root is None:
         return None
@@ -84,9 +84,10 @@ def open_groups(root: Path | None = None, controllers: tuple[str, ...] = CONTROL
 
 
 def find_delegated(process: int | None = None) -> Path | None:
-    """Return the group that a process may divide: its own, or the one whose leaf it is already. None if there is none.
+    """Return the group that a process may divide: its own, or the parent if it is already in the leaf. None if there is
+    none.
 
-    Without a process, this one is meant.
+    The default is this process.
     """
     try:
         found = _find_group(process)
@@ -103,9 +104,9 @@ def find_delegated(process: int | None = None) -> Path | None:
 
 
 def find_gaps(process: int | None = None) -> list[str]:
-    """Return which bounds the servers of a running service lack, in words for an operator.
+    """List the bounds that the servers of a running service lack, in words for an operator.
 
-    The service is the process, or this one.
+    The service is `process`, or this one by default.
     """
     if _has_divided(process):
         return []
@@ -133,7 +134,7 @@ def _locate_process(process: int | None) -> Path:
 
 
 def _find_group(process: int | None) -> tuple[Path, Path] | None:
-    """Return the group of a process, and the topmost that can be seen. None without cgroup v2."""
+    """Return the group of a process and the topmost visible group; None without cgroup v2."""
     for mount in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, kind = mount.partition(" - ")
         if kind.startswith("cgroup2 "):
@@ -148,7 +149,7 @@ def _find_group(process: int | None) -> tuple[Path, Path] | None:
 
 
 def _is_delegated(group: Path, top: Path, uid: int) -> bool:
-    """Return whether a user may divide a group. Root may write to any, so it needs a mark, or the topmost group."""
+    """Return whether a user may divide a group. Root may write to any, so for root it must be marked or topmost."""
     try:
         available = (group / "cgroup.controllers").read_text().split()
     except OSError:
@@ -173,7 +174,7 @@ def _occupy(groups: ControlGroups) -> None:
     if (root / "cgroup.type").exists():
         leaf.mkdir(exist_ok=True)
         write_text(leaf / PROCESSES, str(os.getpid()))
-        # Only what was given to the service has no processes of others.
+        # Only a group that was given to the service has no processes of others.
         for _ in range(_ROUNDS_MAX if _is_marked(root) else 0):
             for pid in _list_processes(root):
                 with suppress(ProcessLookupError):
@@ -184,7 +185,7 @@ def _occupy(groups: ControlGroups) -> None:
 
 
 def _leave(root: Path) -> None:
-    """Undo what was done: move back, and remove the leaf."""
+    """Undo `_occupy`: move the processes back, and remove the leaf."""
     leaf = root / _LEAF
     with suppress(OSError):
         for pid in _list_processes(leaf):

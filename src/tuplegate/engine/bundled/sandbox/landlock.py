@@ -1,4 +1,4 @@
-"""Landlock: a process gives up every path but the few that it needs, for itself and all that it starts (Linux 5.13).
+"""Landlock: a process gives up all paths but a few, for itself and for every process that it starts (Linux 5.13).
 
 Contract: `restrict` is called in a child before exec, after `no_new_privs` was set. A path that does not exist is left
 out. Newer kernels restrict more: TCP (ABI 4), ioctls on devices (5), signals and abstract sockets (6).
@@ -63,7 +63,7 @@ _OF_FILES: Final = Right.EXECUTE | Right.WRITE_FILE | Right.READ_FILE | Right.TR
 _SINCE: Final = ((1, Right.REFER - 1), (2, Right.REFER), (3, Right.TRUNCATE), (5, Right.IOCTL_DEV))
 _TCP_SINCE: Final = 4
 SCOPES_SINCE: Final = 6
-"""The version that restricts signals: with it the walls of files, TCP and signals are whole."""
+"""The version that restricts signals: from it on, the walls of files, TCP and signals are complete."""
 _BIND_AND_CONNECT = 0b11
 _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
@@ -76,7 +76,7 @@ def find_version() -> int:
 
 
 def restrict(rules: Iterable[tuple[Path, Right]]) -> None:
-    """Give up every path but these. Raises OSError."""
+    """Give up all paths but these. Raises OSError."""
     version = find_version()
     known = Right(0)
     for since, rights in _SINCE:

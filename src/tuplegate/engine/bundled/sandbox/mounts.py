@@ -1,11 +1,12 @@
-"""Hides directories from a process: in its namespace of mounts an empty one lies over each, with what it keeps inside.
+"""Hides directories from a process: in its mount namespace, an empty directory that holds only the kept paths covers
+each.
 
-What is kept is found at its own path, and is the same inside and outside: sockets, files and locks. Everything else
-below the directory does not exist. Landlock refuses to open a neighbour's files, but lets their sizes and times be
-asked for, and a neighbour's directory be entered.
+A kept path has the same name and content inside and outside: sockets, files and locks. Nothing else below the directory
+exists for the process. Landlock alone refuses to open a neighbour's files, but permits to ask for their sizes and times
+and to enter a neighbour's directory.
 
-Contract: `hide` is called in a child that has a namespace of mounts of its own and the right to mount, before it enters
-its working directory: a directory that was entered before stays reachable.
+Contract: `hide` is called in a child that has a mount namespace of its own and the right to mount, before it enters its
+working directory: a directory that was entered before stays reachable.
 """
 
 import ctypes
@@ -21,13 +22,13 @@ _BIND, _RECURSIVE, _SLAVE = 4096, 16384, 1 << 19
 _DETACH: Final = 2
 _PLAIN: Final = _NO_SUID | _NO_DEVICES | _NO_PROGRAMS
 _EMPTY: Final = b"mode=0711,size=256k,nr_inodes=256"
-"""Room for directories and nothing more. Under root others than its owner pass through."""
+"""Room for directories and nothing more. Under root, other users can pass through."""
 _PASS_THROUGH_MASK: Final = 0o066
 
 
 def hide(hidden: Iterable[Path], kept: Iterable[Path]) -> None:
-    """Hide the directories, but for the paths below them that are kept. Raises OSError if the system forbids it."""
-    # Nothing that is mounted here is seen outside. What others unmount goes here, too, or their disk stayed in use.
+    """Hide the directories, except for the kept paths below them. Raises OSError if the system forbids it."""
+    # Mounts made here are not seen outside. Unmounts outside apply here, too: otherwise a disk would stay in use.
     _mount(None, Path("/"), _RECURSIVE | _SLAVE)
     paths = [path for path in kept if path.exists()]
     for directory in hidden:
@@ -35,7 +36,7 @@ def hide(hidden: Iterable[Path], kept: Iterable[Path]) -> None:
 
 
 def _find_places(directory: Path, paths: list[Path]) -> list[Path]:
-    """Return the places of the paths below the directory, by their names and behind symbolic links; none in another."""
+    """Return the locations of the paths below the directory, named and resolved; omit a path inside another one."""
     real = directory.resolve()
     named = {real / path.relative_to(directory) for path in paths if directory in path.parents}
     places = named | {path.resolve() for path in paths if real in path.resolve().parents}
@@ -62,7 +63,7 @@ def _cover(directory: Path, places: list[Path]) -> None:
 
 
 def _make_place(place: Path, *, is_directory: bool) -> None:
-    """Make what the mount lies on: a directory or an empty file."""
+    """Make the target of a mount: a directory or an empty file."""
     if is_directory:
         place.mkdir(parents=True, exist_ok=True)
     else:

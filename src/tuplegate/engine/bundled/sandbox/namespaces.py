@@ -1,9 +1,10 @@
-"""Forks into new namespaces, as far as the system lets us, and tells what it refuses.
+"""Forks into new namespaces as far as the system permits, and tells which ones it refuses.
 
-An ordinary user makes namespaces by way of a user namespace, which some systems forbid, to all or in containers. Some
-give the namespaces, and no right to mount in them.
+An ordinary user makes namespaces by way of a user namespace. Some systems forbid that, for everybody or in containers.
+Others permit namespaces, but not to mount in them.
 
-Contract: one thread. Signals are blocked around `fork`. The child has Python's own lock, and must not return.
+Contract: the process has one thread. Signals are blocked around `fork`. The child holds Python's own lock, and must not
+return.
 """
 
 import ctypes
@@ -17,17 +18,17 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tuplegate.engine.bundled.data_directory import Account
 from tuplegate.engine.bundled.sandbox import mounts
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.kernel_files import write_text
 
 _HOLDING = ctypes.PyDLL(None, use_errno=True)
-"""Calls by this keep Python's own lock, which the child must have."""
+"""Calls through this object keep Python's own lock, which the child must hold."""
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _REFUSALS: Final = frozenset({errno.EPERM, errno.EINVAL, errno.ENOSPC, errno.ENOSYS, errno.EUSERS})
 _TRIAL_S_MAX: Final = 5.0
 _HIDDEN_AND_KEPT: Final = ((Path("/usr"),), (Path("/usr/lib"),))
-"""What is hidden to try it out: directories that every system has."""
+"""Directories to hide and to keep in a trial; every system has them."""
 
 
 class Namespaces(IntFlag):
@@ -41,7 +42,7 @@ class Namespaces(IntFlag):
 
 
 def fork(account: Account, *, mounts_too: bool) -> tuple[int, Namespaces]:
-    """Fork, into as many namespaces as are allowed. Return what fork returns, and which they are."""
+    """Fork into as many namespaces as the system permits. Return the result of fork, and the namespaces."""
     number = _CLONE.get(os.uname().machine)
     if number is None:
         return os.fork(), Namespaces.NONE
@@ -56,7 +57,7 @@ def fork(account: Account, *, mounts_too: bool) -> tuple[int, Namespaces]:
 
 
 def map_user(account: Account) -> None:
-    """Give the account its own number inside of the user namespace, where it has none yet."""
+    """Give the account its own user id inside the user namespace, where it has none yet."""
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{account.uid} {account.uid} 1"),
@@ -66,7 +67,7 @@ def map_user(account: Account) -> None:
 
 
 def find_gaps() -> list[str]:
-    """Return what the system refuses to this user, in words for an operator. It is tried out in a child."""
+    """List the namespaces that the system refuses to this user, in words for an operator. A child tries them."""
     if sys.platform != "linux":
         return []
     given = _try_out(Account(os.geteuid(), os.getegid(), switch=os.geteuid() == 0))
@@ -82,7 +83,7 @@ def find_gaps() -> list[str]:
 
 
 def _try_out(account: Account) -> Namespaces:
-    """Return the namespaces that a child was given; that of mounts only if it could hide a directory there."""
+    """Return the namespaces that a child was given; the mount namespace only if the child could hide a directory."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid, given = fork(account, mounts_too=True)

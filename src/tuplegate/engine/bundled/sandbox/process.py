@@ -1,12 +1,12 @@
-"""Starts a program in its sandbox as a child of the supervisor, in namespaces of its own where the system lets us.
+"""Starts a program in its sandbox as a child of the supervisor, in namespaces of its own where the system permits.
 
-With a namespace of processes the program is its process 1: nothing inside sees or signals a process outside. Killing it
-ends everything that it has started, however that tried to hide. With a namespace of System V memory and semaphores
-nobody else reaches those. With a namespace of mounts what the sandbox hides does not exist for the program. Where the
-system refuses namespaces it starts without them.
+In a process namespace the program is process 1: nothing inside can see or signal a process outside, and killing the
+program ends every process that it has started. With an IPC namespace, no other process reaches its System V memory and
+semaphores. In a mount namespace the sandbox's hidden directories do not exist. Where the system refuses namespaces, the
+program starts without them.
 
-Contract: one thread. `start` returns when the program was executed, or raises OSError with what was refused. The child
-is killed when the thread ends that started it.
+Contract: the calling process has one thread. `start` returns once the program was executed, or raises OSError with the
+reason. The child is killed when the thread that started it ends.
 """
 
 import ctypes
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tuplegate.engine.bundled.data_directory import Account
 from tuplegate.engine.bundled.sandbox import mounts
+from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.kernel_files import write_text
 from tuplegate.engine.bundled.sandbox.namespaces import Namespaces, fork, map_user
 from tuplegate.engine.bundled.sandbox.walls import Sandbox, confine
@@ -33,15 +33,15 @@ _READY: Final = b"+"
 """The child reports this just before the program replaces it."""
 _NUMBER: Final = struct.Struct("=i")
 _OOM_SCORE_ABOVE_OURS, _OOM_SCORE_MAX = 100, 1000
-"""Some systems give the service itself a high score, below which none of its children may go."""
+"""Some systems give the service itself a high score, and its children may not go below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """How a program is started. `output` takes what it says; `inherited` are descriptors that it gets beside that.
+    """The way to start a program. `output` is the descriptor for its output; it also gets the `inherited` descriptors.
 
-    `group` is the directory of the control group that it becomes a member of. With an `oom_score` the kernel ends it
-    before the service, where memory is short; without, as it ends the service.
+    `group` is the directory of the control group that it joins. When memory is short, the kernel ends a program with an
+    `oom_score` before the service; one without has the service's score.
     """
 
     account: Account
@@ -90,14 +90,15 @@ def _read_failure(said: bytes) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Descriptors of the child: it reports failures over one, and the other tells the supervisor's end."""
+    """Descriptors of the child: `report` carries failures, and `supervisor` becomes readable when the supervisor
+    ends."""
 
     report: int
     supervisor: int
 
 
 def _become(command: list[str], sandbox: Sandbox, options: StartOptions, lines: _Lines, given: Namespaces) -> NoReturn:
-    """Become the program, in the child. Nothing of the supervisor's is left to it but what the options name."""
+    """Become the program, in the child. It keeps nothing of the supervisor but what the options name."""
     try:
         _reset_signals()
         os.setsid()
@@ -135,7 +136,7 @@ def _become(command: list[str], sandbox: Sandbox, options: StartOptions, lines: 
 
 
 def _reset_signals() -> None:
-    """Give up the supervisor's handlers, and what it ignores: a program expects all signals as they are by default."""
+    """Reset all signals: a program expects each to be handled by default, and not ignored."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)

@@ -1,12 +1,13 @@
-"""A filter of system calls (seccomp): what a database server never needs is refused, to it and all that it starts.
+"""A filter of system calls (seccomp): refuses calls that a database server never needs, in it and all that it starts.
 
-Landlock leaves gaps, which this closes. It does not judge `connect` to the path of a Unix socket, nor UDP: so no socket
-but a Unix stream can be made, and none can connect or send to an address. It does not judge `chmod` and its kin, which
-change a neighbour's files where both have one user, nor leases, which hold up whoever opens a file. And a filter keeps
-away what has had holes in the kernel most often: namespaces, mounts, io_uring, BPF, keys, memory of other processes.
+The filter closes gaps of Landlock, which judges neither `connect` to the path of a Unix socket nor UDP: so only Unix
+stream sockets can be made, and none can connect or send to an address. Landlock does not judge `chmod` and its kin
+either, which change a neighbour's files if both have one user, nor leases, which hold up anybody who opens a file. The
+filter also refuses the parts of the kernel that have had the most holes: namespaces, mounts, io_uring, BPF, keys,
+memory of other processes.
 
-Contract: `install` is called in a child before exec, after `no_new_privs` was set; `is_known` tells whether the numbers
-of this processor's system calls are known here. Programs of another processor's kind are killed.
+Contract: `install` is called in a child before exec, after `no_new_privs` was set; `is_known` tells whether the system
+call numbers of this processor are known here. A program for another processor is killed.
 """
 
 import ctypes
@@ -24,10 +25,10 @@ _PR_GET_SECCOMP, _PR_SET_SECCOMP, _BY_FILTER = 21, 22, 2
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _MASK, _GIVE = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 """Instructions: load a word, jump if equal, if at least, if any bit is set; keep some bits; give a verdict."""
 _NUMBER, _PROCESSOR, _FIRST, _SECOND = 0, 4, 16, 24
-"""Where the filter finds the call's number, the processor, and the low words of the first two arguments."""
+"""The offsets of the call's number, the processor, and the low words of the first two arguments."""
 _ALLOW, _KILL, _ANSWER = 0x7FFF0000, 0x80000000, 0x00050000
 _X32: Final = 0x40000000
-"""From this number on, calls of x86_64's second interface begin."""
+"""Calls of x86_64's second interface have numbers from this one on."""
 
 _PROCESSORS: Final = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """By machine: the kernel's name of the processor, and the column of the table below."""
@@ -43,7 +44,7 @@ _REFUSED: Final[_Calls] = {
     # Reaching others over sockets: a datagram of a pair can be sent to any path.
     "connect": (42, 203),
     "socketpair": (53, 199),
-    # Doing any of this unseen.
+    # Without the calls above, io_uring could still make them.
     "io_uring_setup": (425, 425),
     # Files by their path, which Landlock does not judge.
     "chown": (92, None),
@@ -99,7 +100,7 @@ _REFUSED: Final[_Calls] = {
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
-    # What all processes of a user or machine share, and parts of the kernel that no server needs.
+    # Resources that all processes of a user or machine share, and parts of the kernel that no server needs.
     "semget": (64, 190),
     "semctl": (66, 191),
     "semop": (65, 193),
@@ -124,14 +125,14 @@ _REFUSED: Final[_Calls] = {
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
 }
-"""These fail."""
+"""These calls fail."""
 
 _MISSING: Final[_Calls] = {"clone3": (435, 435), "fchmodat2": (452, 452)}
-"""The kernel seems not to have these: their callers then make older calls, whose arguments a filter can see."""
+"""The kernel seems not to have these calls: callers then make older ones, whose arguments a filter can see."""
 
 _IGNORED: Final[_Calls] = {"chmod": (90, None), "fchmodat": (268, 53)}
-"""These do nothing and succeed. PostgreSQL changes the mode of its socket, which the umask has set already, and ends if
-it may not."""
+"""These calls do nothing and succeed. PostgreSQL changes the mode of its socket, which the umask has set already, and
+ends if it may not."""
 
 _FOR_ITSELF: Final = {
     "sched_setaffinity": (203, 122),
@@ -140,14 +141,14 @@ _FOR_ITSELF: Final = {
     "sched_setattr": (314, 274),
     "prlimit64": (302, 261),
 }
-"""A process may do this to itself, which it names by 0."""
+"""A process may make these calls only about itself, which it names by 0."""
 
 _SOCKET: Final = (41, 198)
 _CLONE: Final = (56, 220)
 _FCNTL: Final = (72, 25)
 _PRCTL: Final = (157, 167)
 _CONTROLS: Final = (8, 10, 15, 1024, 1026)
-"""Of files: signals about them to others, leases, and notices of a directory's changes."""
+"""Commands of fcntl: they send others signals about files, take leases, or watch a directory."""
 _SET_DEATH_SIGNAL: Final = 1
 
 _Step = tuple[int, int, int, int]
@@ -164,8 +165,9 @@ def is_known() -> bool:
 def install(*, keeps_death_signal: bool) -> None:
     """Filter the system calls of this process from now on. Raises OSError.
 
-    `keeps_death_signal`: changing the signal for the end of one's parent does nothing and succeeds. The first process
-    of a namespace must keep its own. PostgreSQL needs the call where its processes do not end with the first one.
+    `keeps_death_signal`: a call to change the parent-death signal does nothing and succeeds. The first process of a
+    namespace must keep its own. Without a namespace, PostgreSQL's processes need the call, since they do not end with
+    the first one.
     """
     steps = _write_filter(os.uname().machine, keeps_death_signal=keeps_death_signal)
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
@@ -214,5 +216,5 @@ def _write_filter(machine: str, *, keeps_death_signal: bool) -> tuple[_Step, ...
 
 
 def _judge(number: int, question: list[_Step]) -> list[_Step]:
-    """Return steps that ask the question of one call, and allow it unless the question refuses it."""
+    """Return steps that apply `question` to one call, and allow it unless the question refuses it."""
     return [(_EQUAL, 0, len(question) + 1, number), *question, (_GIVE, 0, 0, _ALLOW)]

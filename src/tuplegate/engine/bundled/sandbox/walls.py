@@ -1,4 +1,4 @@
-"""Puts a process into its sandbox: the paths that a server needs, and the calls that it makes."""
+"""Confines a process to its sandbox: to the paths that a server needs, and to the calls that it makes."""
 
 import ctypes
 import os
@@ -16,10 +16,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_NO_NEW_PRIVS, _PR_AMBIENT, _PR_AMBIENT_CLEAR = 38, 47, 4
 _CAPABILITIES_VERSION: Final = 0x20080522
 _NO_CAPABILITIES: Final = bytes(24)
-"""What is effective, permitted and inherited, in two halves."""
+"""The effective, permitted and inherited capabilities, in two halves."""
 
 _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/nix/store")
-"""They may be run, since the loader of programs is one of them. No shell is."""
+"""Programs may be run from here, since the loader of programs is one of these files. No shell is."""
 _READABLE: Final = (
     "/usr/share",
     "/etc/ld.so.cache",
@@ -37,7 +37,7 @@ _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 class Sandbox:
     """The paths that a process keeps: it writes in `data` and `sockets`, runs `programs`, and reads `readable`.
 
-    The directories `hidden` do not exist for it, but for the paths above, where it has a namespace of mounts.
+    If it has a mount namespace, the directories `hidden` do not exist for it, except for the paths above.
     """
 
     data: tuple[Path, ...]
@@ -64,10 +64,10 @@ class Sandbox:
 
 
 def confine(sandbox: Sandbox, *, in_namespace: bool = False) -> None:
-    """Confine this process, and all that it starts, as far as the kernel can. Raises OSError.
+    """Confine this process, and every process that it starts, as far as the kernel can. Raises OSError.
 
-    To be called in a child before exec, by a process with one thread. `in_namespace`: it is the first process of a
-    namespace.
+    Call it in a child before exec, in a process with one thread. `in_namespace`: the process is the first one of a
+    process namespace.
     """
     if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), f"no_new_privs: {os.strerror(ctypes.get_errno())}")
@@ -79,7 +79,7 @@ def confine(sandbox: Sandbox, *, in_namespace: bool = False) -> None:
 
 
 def _give_up_capabilities() -> None:
-    """Give up all capabilities: a service that may bind a low port, for one, leaves that to what it starts."""
+    """Give up all capabilities: programs must not inherit, for example, the service's right to bind a low port."""
     # An old kernel has no ambient capabilities; then there are none to clear.
     _LIBC.prctl(_PR_AMBIENT, _PR_AMBIENT_CLEAR, 0, 0, 0)
     if _LIBC.capset(struct.pack("Ii", _CAPABILITIES_VERSION, 0), _NO_CAPABILITIES):
@@ -87,9 +87,9 @@ def _give_up_capabilities() -> None:
 
 
 def find_gaps() -> list[str]:
-    """Return what the system lacks for a whole sandbox, in words for an operator.
+    """List the parts of a whole sandbox that the system lacks, in words for an operator.
 
-    Each of these lets a database's server reach others. `bounds` tells what is missing beside them.
+    Each of them lets a database's server reach others. `bounds` lists what else is missing.
     """
     if sys.platform != "linux":
         return [f"{sys.platform} has no sandbox for the engine: only Linux has"]

@@ -1,4 +1,4 @@
-"""Commits what runs on a connection. A commit is never cancelled; one without an answer is given up by the clock."""
+"""Commits the transaction of a connection. A commit is never cancelled; the clock gives up one without an answer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,22 +7,27 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import COMMIT
-from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, HALF_APPLIED, is_node_failure, refine
+from tuplegate.engine.cockroach.cluster.connector import COMMIT
+from tuplegate.engine.cockroach.dialect.cluster_errors import (
+    AMBIGUOUS,
+    CANCELLED,
+    HALF_APPLIED,
+    is_node_failure,
+    refine,
+)
 from tuplegate.engine.cockroach.query.rules import undoes_cancelled
 from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeRun
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import check
 from tuplegate.engine.run.stages import Stage
 
 _DECIDE_S: Final = 5.0
-"""How much longer than its time limit a commit may take before its connection is given up for lost."""
+"""The time beyond its limit that a commit may take before its connection is given up for lost."""
 _DECIDE_S_MAX: Final = 25.0
 
 
 async def commit(run: NodeRun, *before: Command) -> None:
-    """Commit, behind a few commands that go with it. Raises OutcomeUnknown where the engine does not say what became of
-    it."""
+    """Commit, after a few commands in the same write. Raises OutcomeUnknown if the engine does not tell the outcome."""
     if run.stage is not Stage.DECIDING:
         run.reach(Stage.DECIDING)
     member, loop = run.member, asyncio.get_running_loop()
@@ -45,15 +50,15 @@ async def commit(run: NodeRun, *before: Command) -> None:
 def may_be_applied(
     run: NodeRun, definition: port.Statement, failure: port.StatementFailed, results: Sequence[PGresult]
 ) -> bool:
-    """Return whether a definition without a block may have been applied although it failed. `results` are its answer
-    and, behind that, the failure of its commit."""
+    """Return whether a definition without a block may have been applied although it failed. `results` are its answer,
+    followed by the failure of its commit."""
     if failure.sqlstate not in (CANCELLED, AMBIGUOUS) and not is_node_failure(failure):
         return False
     return len(results) != 1 or not run.was_cancelled(failure) or not undoes_cancelled(definition)
 
 
 def explain_commit(failure: port.StatementFailed) -> port.EngineFailure:
-    """Say what the failure of a commit means."""
+    """Return the failure that a failed commit means."""
     if failure.sqlstate in (AMBIGUOUS, CANCELLED) or is_node_failure(failure):
         return port.OutcomeUnknown(UNKNOWN)
     if failure.sqlstate == HALF_APPLIED:

@@ -1,13 +1,14 @@
-"""Runs one statement for the port's `query`: parameters, the block it needs, rows within bounds, what went wrong."""
+"""Runs one statement for the port's `query`: writes its parameters, runs it in a block if needed, and collects its
+rows."""
 
 from time import perf_counter_ns
 
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import ROLLBACK
-from tuplegate.engine.cockroach.failures import READ_ONLY, is_node_failure, refine
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.cluster.connector import ROLLBACK
+from tuplegate.engine.cockroach.dialect.cluster_errors import READ_ONLY, is_node_failure, refine
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit, may_be_applied
 from tuplegate.engine.cockroach.query.described import check_described, check_first, make_commands
@@ -16,42 +17,32 @@ from tuplegate.engine.cockroach.query.run import (
     UNKNOWN,
     UNREACHED,
     NodeLost,
-    adapt,
+    RepeatableNodeRun,
     explain_loss,
     give_up,
-    pause_after_loss,
     write_values,
 )
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import check, explain_width
-from tuplegate.engine.libpq.rows import RowCollector
-from tuplegate.engine.run.run import RepeatableRun
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import check, explain_width
+from tuplegate.engine.libpq.statements.rows import RowCollector
 from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 
 
-class Execution(RepeatableRun[Pool, port.Result]):
-    """One statement."""
+class Execution(RepeatableNodeRun[port.Result]):
+    """One statement of the port's `query`, run until it succeeds or may not be tried again."""
 
     def __init__(
         self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds, deadline: float
     ) -> None:
-        super().__init__(pool, target, bounds, deadline)
+        super().__init__(pool, target, [statement], bounds, deadline)
         self.statement = statement
         self._kind = rules.find_kind(statement)
-        self._losses = 0
         self._answers: list[PGresult] | None = None
-        """What the engine answered; None until the statement is sent."""
+        """The engine's answers; None until the statement is sent."""
 
     @property
     def contends(self) -> bool:
         return self._kind is rules.Kind.WRITES and self.target.may_write
-
-    def note_loss(self, lost: port.EngineUnavailable, attempts_max: int) -> float | None:
-        self._losses += 1
-        return pause_after_loss(lost, self._losses)
-
-    def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
-        return adapt(self, self.pool, [self.statement], failure)
 
     async def run(self, now: float) -> port.Result:
         """Make one attempt, and give the connection back in every case."""
@@ -78,7 +69,7 @@ class Execution(RepeatableRun[Pool, port.Result]):
                 raise port.OutcomeUnknown(UNKNOWN) from lost
             raise explain_loss(self) from lost
         except port.CopyRefused:
-            self._give_back(leftovers)
+            self.give_back(leftovers)
             raise
         except CopyStarted as copy:
             raise port.CopyRefused from copy
@@ -92,20 +83,20 @@ class Execution(RepeatableRun[Pool, port.Result]):
         result.attempts = self.attempt
         result.notices += member.take_notices()
         # Where the engine ran something else than its first word says, anything may be left.
-        self._give_back(leftovers if is_plain_tag(result.tag) else Leftovers.ANYTHING)
+        self.give_back(leftovers if is_plain_tag(result.tag) else Leftovers.ANYTHING)
         return result
 
     def _see_failure(self, failure: port.StatementFailed, started: int, leftovers: Leftovers) -> port.EngineFailure:
-        """Give the connection back; return what is to be raised."""
+        """Give the connection back; return the failure to raise."""
         refined = self._explain(refine(failure, self.statement.sql))
         if isinstance(refined, port.StatementFailed):
             refined.exec_us = (perf_counter_ns() - started) // 1000
             refined.notices = self.member.take_notices()
-        self._give_back(leftovers)
+        self.give_back(leftovers)
         return refined
 
     def _explain(self, failure: port.StatementFailed) -> port.EngineFailure:
-        """Return the failure; where it does not say whether the statement was applied, an unknown outcome."""
+        """Return the failure, or OutcomeUnknown if it does not tell whether the statement was applied."""
         is_applying = self._kind is rules.Kind.DEFINES and self.target.may_write and self._answers is not None
         if is_applying and may_be_applied(self, self.statement, failure, self._answers or ()):
             return port.OutcomeUnknown(UNKNOWN)
@@ -121,7 +112,7 @@ class Execution(RepeatableRun[Pool, port.Result]):
         return rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
 
     async def _run_reading(self) -> port.Result:
-        """Read in a block that is rolled back, so that it can be repeated. Where the engine refuses that since a
+        """Read in a block that is rolled back, so that the read can be repeated. If the engine refuses it because a
         function writes, run it in a block that is committed."""
         values = await write_values(self, self.statement, describe=self.describe)
         try:
@@ -159,11 +150,3 @@ class Execution(RepeatableRun[Pool, port.Result]):
         check_described(commands, results)
         check(results)
         return rows, results
-
-    def _give_back(self, left: Leftovers) -> None:
-        if self.ended is not None:
-            self.pool.abandon(self.member)
-        else:
-            self.pool.give_back(self.member, left)
-        if rules.changes_types(self.statement):
-            self.pool.state.note_change()

@@ -1,13 +1,11 @@
-"""Refuses statements before they are sent: texts that this engine would misread, what it must not store, what reaches
-out of the database, and what a full one has no room for."""
+"""Refuses statements before they are sent: texts that this engine would misread, definitions that it must not store,
+statements that reach outside the database, and statements that need room in a full one."""
 
 import re
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.pool import DatabaseState
-from tuplegate.engine.cockroach.query.rules import READERS, WRITERS
-from tuplegate.engine.cockroach.texts import (
+from tuplegate.engine.cockroach.dialect.texts import (
     check_text,
     find_action,
     find_called,
@@ -18,9 +16,11 @@ from tuplegate.engine.cockroach.texts import (
     list_options,
     list_words,
 )
+from tuplegate.engine.cockroach.pools.pool import DatabaseState
+from tuplegate.engine.cockroach.query.rules import READERS, WRITERS
 
 _REMOVERS: Final = frozenset({"drop", "truncate"})
-"""First words of what frees room, whatever else is in the text."""
+"""First words of statements that free room, whatever else is in the text."""
 _HARMLESS_WHEN_FULL: Final = READERS | {"delete", "with", ""}
 _GROWS: Final = frozenset({"insert", "update", "upsert", "into"})
 
@@ -42,11 +42,11 @@ _SESSIONS: Final = frozenset({"query", "queries", "session", "sessions"})
 _PLACING: Final = frozenset(
     {"configure", "split", "unsplit", "scatter", "relocate", "experimental_relocate", "testing_relocate"}
 )
-"""What an ALTER does that decides how often, where and in how many pieces the nodes keep rows."""
+"""The actions of an ALTER that decide how often, where and in how many pieces the nodes keep rows."""
 
 
 def check_statement(state: DatabaseState, target: port.Target, statement: port.Statement, *, full: bool = True) -> None:
-    """Raise where the statement may not run. With `full`, where the database has no room for it, too."""
+    """Raise if the statement may not run. With `full`, also raise if the database has no room for it."""
     check_text(statement.sql)
     _check_reach(statement)
     _check_stored(statement, state.changing)
@@ -55,8 +55,8 @@ def check_statement(state: DatabaseState, target: port.Target, statement: port.S
 
 
 def _check_reach(statement: port.Statement) -> None:
-    """Raise where the statement would reach files and hosts outside of the database, sessions of others, or what the
-    nodes keep for all."""
+    """Raise if the statement would reach files or hosts outside the database, sessions of others, or storage that all
+    share."""
     if not _REACHING.search(fold(statement.sql)):
         return
     if "debug" in list_options(statement.sql):
@@ -86,7 +86,8 @@ def _check_reach(statement: port.Statement) -> None:
 
 
 def _places_rows(kind: str, action: str) -> bool:
-    """Return whether an ALTER of something, by its first word behind the name, decides where rows are kept."""
+    """Return whether an ALTER decides where rows are kept, given the kind of its object and the action behind its
+    name."""
     return action in _PLACING or kind in ("range", "partition") or (kind == "database" and action == "alter")
 
 
@@ -99,8 +100,8 @@ def _refuse_reach(what: str, meaning: str) -> port.StatementFailed:
 
 
 def _check_stored(statement: port.Statement, changing: frozenset[str]) -> None:
-    """Raise where a definition stores what changes its session. It would run in texts that do not show it, and what it
-    leaves there would meet the next request. The engine has no text that is made while it runs, so the name shows."""
+    """Raise if a definition stores an expression that changes its session. It would run in texts that do not show it,
+    and what it leaves there would affect the next request. The engine has no dynamic SQL, so the name always shows."""
     if statement.keyword in _HOLD_NO_DEFINITION:
         return
     if not _DEFINES.search(fold(statement.sql)):
@@ -146,7 +147,7 @@ def _hides_names(sql: str) -> bool:
 
 
 def _check_room(full_at: int, statement: port.Statement) -> None:
-    """Raise where the statement may need room, which the database has not."""
+    """Raise if the statement may need room, which a full database has not."""
     if statement.keyword in _REMOVERS:
         return
     if statement.keyword in _HARMLESS_WHEN_FULL:

@@ -1,9 +1,9 @@
 """Decides how a statement runs, by its first word and by names in its text.
 
-A statement that writes runs inside of a block: only there a cancel or a time limit is definite. A statement on its own
-may have been applied although this engine says that it was cancelled. What changes definitions cannot always be in a
-block, so it runs as it is. Its commit comes behind its answer: so a definition that is answered with a cancel is undone
-(`undoes_cancelled`). What becomes of the rest when it is cancelled is unknown.
+A statement that writes runs in a block: only there is a cancel or a time limit definite. Outside a block it may have
+been applied although this engine says that it was cancelled. A change of definitions cannot always be in a block, so it
+runs without one. Its commit follows its answer: so if the answer is a cancel, the definition is undone
+(`undoes_cancelled`). The outcome of other cancelled statements is unknown.
 """
 
 import re
@@ -11,10 +11,10 @@ from enum import Enum, auto
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.pool import DatabaseState
-from tuplegate.engine.cockroach.texts import find_names, fold, list_words
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import CHUNK_ROWS
+from tuplegate.engine.cockroach.dialect.texts import find_names, fold, list_words
+from tuplegate.engine.cockroach.pools.pool import DatabaseState
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.connection import CHUNK_ROWS
 from tuplegate.engine.sql.facts import Leftovers
 from tuplegate.protocol.statements import skip_blank
 
@@ -32,7 +32,7 @@ _MODIFIERS: Final = frozenset(
 _MOVES_SEQUENCES: Final = frozenset({"nextval", "setval", "insert", "update", "upsert", "delete", "into"})
 _PLAIN: Final = frozenset({"select", "insert", "update", "delete", "upsert", "values", "table"})
 _LONG: Final = 10_000
-"""From this length on a text is not searched for names: a reset takes less."""
+"""A text of this length or more is not searched for names: a reset takes less time."""
 
 BEGIN_WRITING: Final = Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE, READ WRITE", begins=False)
 BEGIN_READING: Final = Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE, READ ONLY", begins=False)
@@ -42,7 +42,7 @@ class Kind(Enum):
     READS = auto()
     WRITES = auto()
     DEFINES = auto()
-    """It changes definitions or settings, or is not known."""
+    """Changes definitions or settings, or has an unknown first word."""
 
 
 def find_kind(statement: port.Statement) -> Kind:
@@ -57,24 +57,25 @@ def _is_bracketed(sql: str) -> bool:
 
 
 def may_write(statement: port.Statement, state: DatabaseState) -> bool:
-    """Return whether the statement, which changes no definitions, may change rows."""
+    """Return whether the statement may change rows; it is known not to change definitions."""
     kind = find_kind(statement)
     return kind is Kind.WRITES or (kind is Kind.READS and state.functions_write)
 
 
 def chunk_rows(statement: port.Statement, bounds: port.Bounds) -> int:
-    """Return how many rows are handed over together, at most as many as are wanted and one more."""
+    """Return the number of rows to hand over together: one for a statement that writes, and never more than one beyond
+    `rows_max`."""
     if find_kind(statement) is Kind.WRITES:
         return 1
     return CHUNK_ROWS if bounds.rows_max is None else min(CHUNK_ROWS, bounds.rows_max + 1)
 
 
 def undoes_cancelled(statement: port.Statement) -> bool:
-    """Return whether nothing of the statement is applied where the engine answers it with a cancel.
+    """Return whether nothing of the statement is applied if the engine answers it with a cancel.
 
-    The engine commits a statement without a block when it has answered it (at the Sync), and no cancel reaches that.
-    Not so what commits while it runs, as EXECUTE and CALL may, or works outside of its transaction, as CREATE
-    STATISTICS does.
+    The engine commits a statement without a block after its answer (at the Sync), and no cancel reaches that. This does
+    not hold for statements that commit while they run, as EXECUTE and CALL may, or that work outside of their
+    transaction, as CREATE STATISTICS does.
     """
     if statement.keyword not in _DEFINERS:
         return False
@@ -87,8 +88,8 @@ def changes_types(statement: port.Statement) -> bool:
 
 
 def find_leftovers(statement: port.Statement, changing: frozenset[str]) -> Leftovers:
-    """Return what the statement can leave on its connection: anything, unless its first word and all names in its text
-    are known to leave nothing. `changing` has the names that are not."""
+    """Return the leftovers of the statement on its connection: anything, unless its first word and all names in its
+    text are known to leave nothing. `changing` has the names that may leave something."""
     sql, keyword = statement.sql, statement.keyword
     if len(sql) > _LONG or (keyword not in _PLAIN and (keyword or not _is_bracketed(sql))):
         return Leftovers.ANYTHING

@@ -1,4 +1,4 @@
-"""Writes the statements of a block, with what the engine must be asked and told of their parameters."""
+"""Writes the commands for the statements of a block, with the questions and types that their parameters need."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from tuplegate.engine import port
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.described import check_described, make_commands
 from tuplegate.engine.cockroach.query.run import NodeRun, write_values
-from tuplegate.engine.libpq.parameters import needs_describing
+from tuplegate.engine.libpq.statements.parameters import needs_describing
 from tuplegate.engine.run.steps import Does, Step, list_commands
 
 
 class Statements:
-    """Is the writer of a runner. `describe`: the types of parameters are asked for."""
+    """Writes the statements of a run, for its runner. `describe`: ask for the types of parameters."""
 
     def __init__(self, run: NodeRun, statements: Sequence[port.Statement], *, describe: bool) -> None:
         self._run = run

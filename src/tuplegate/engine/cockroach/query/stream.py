@@ -1,8 +1,8 @@
-"""Runs one statement for the port's `stream`: rows leave as the engine makes them, memory stays constant.
+"""Runs one statement for the port's `stream`: sends rows on as the engine makes them, in constant memory.
 
-A reader that is too slow stops the connection from being read, and so the engine. Its time is not counted as the
-engine's. The time limit is looked at before each portion of rows leaves: a cancel that comes to the engine between the
-statements of a stream, or behind its last row, ends nothing.
+If its reader is too slow, the connection is not read any further, and so the engine waits. That time does not count as
+the engine's. The time limit is checked before each portion of rows leaves: a cancel that reaches the engine between the
+statements of a stream, or after its last row, ends nothing.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -12,20 +12,20 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.narrow_numbers import check_numbers
+from tuplegate.engine.cockroach.dialect.cluster_errors import is_node_failure, refine
+from tuplegate.engine.cockroach.dialect.narrow_numbers import check_numbers
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.committing import commit, may_be_applied
 from tuplegate.engine.cockroach.query.described import check_described, make_commands
 from tuplegate.engine.cockroach.query.refusals import check_statement
 from tuplegate.engine.cockroach.query.run import UNKNOWN, UNREACHED, explain_loss, give_up
 from tuplegate.engine.cockroach.query.stream_run import StreamRun
-from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
-from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import STREAM_APART, explain_width
-from tuplegate.engine.libpq.parameters import describe_statement, read_placeholders, write_params
-from tuplegate.engine.libpq.row_encoder import RowEncoder
-from tuplegate.engine.libpq.rows import find_encoder
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import STREAM_APART, explain_width
+from tuplegate.engine.libpq.statements.arriving_rows import ArrivingRows, StreamedRows
+from tuplegate.engine.libpq.statements.parameters import describe_statement, read_placeholders, write_params
+from tuplegate.engine.libpq.statements.rows import find_encoder
+from tuplegate.engine.libpq.values.row_encoder import RowEncoder
 from tuplegate.engine.sql.facts import Leftovers, refuse_copy
 
 _CHUNK_ROWS: Final = 64
@@ -33,7 +33,7 @@ _CHUNK_ROWS: Final = 64
 
 @asynccontextmanager
 async def open_stream(run: StreamRun) -> AsyncIterator["Stream"]:
-    """Parse and describe the statement. The connection is given back when the block is left."""
+    """Parse and describe the statement. Give the connection back when the block is left."""
     answered = False
     try:
         stream = await prepare_stream(run)
@@ -71,7 +71,7 @@ async def prepare_stream(run: StreamRun) -> "Stream":
 def _explain(
     run: StreamRun, exc: port.StatementFailed, answers: Sequence[PGresult] | None = None
 ) -> port.EngineFailure:
-    """Return what is to be raised. `answers` are those to the statement; None where it was not sent."""
+    """Return the failure to raise. `answers` are the answers to the statement; None if it was not sent."""
     failure = refine(exc, run.statement.sql)
     failure.exec_us = run.elapsed_us
     if answers is not None and run.is_indefinite and may_be_applied(run, run.statement, failure, answers):
@@ -82,7 +82,7 @@ def _explain(
 
 
 async def _describe(run: StreamRun) -> tuple[list[bytes | None] | None, PGresult]:
-    """Return the parameters as text, and the columns."""
+    """Return the parameters as text, and the description of the columns."""
     state, member, statement = run.pool.state, run.member, run.statement
     while True:
         types = state.untold.of(statement.sql)

@@ -1,7 +1,7 @@
 """The run behind a stream of CockroachDB's."""
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.run import stream_run
 from tuplegate.engine.run.ends import Why
@@ -14,17 +14,17 @@ class StreamRun(stream_run.StreamRun[Pool]):
 
     @property
     def in_block(self) -> bool:
-        """Return whether it runs in a block of its own, which is committed behind it."""
+        """Return whether the stream runs in a block of its own, which is committed after its last row."""
         writes = self.target.may_write and rules.may_write(self.statement, self.pool.state)
         return writes and not self.is_inside
 
     @property
     def is_indefinite(self) -> bool:
-        """Return whether it may have been applied although it was cancelled, or its connection lost."""
+        """Return whether the statement may have been applied although it was cancelled, or its connection lost."""
         return self.kind is rules.Kind.DEFINES and self.target.may_write and not self.is_inside
 
     def check_ended(self) -> None:
-        """Raise where it was ended, or its time is over: an answer may come before the timer is looked at."""
+        """Raise if the stream was ended, or its time is over: an answer may arrive before the timer fires."""
         if self.ended is None and self.elapsed_us >= self.bounds.timeout_ms * 1000:
             self.end(Why.TIME)
         super().check_ended()

@@ -1,8 +1,8 @@
 """Makes and drops the databases of tenants, each with a role that writes and one that only reads.
 
-The engine enforces no right to connect, and a statement reaches every database by its name: so all rights are taken
-from everybody (the role `public`) in every database, and what a role may do stands with its own name. That is looked at
-again each time a database is made. What stays visible to tenants are names, which mean nothing: see SECURITY.md.
+The engine enforces no right to connect, and a statement can name any database. So the role `public`, which is
+everybody, loses all rights in every database, and each role gets its rights by name. This is checked again each time a
+database is made. Tenants can still see the names of databases, which mean nothing: see SECURITY.md.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
 from tuplegate.engine.cockroach.tenancy import role_removal
 from tuplegate.engine.cockroach.transaction import records
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.logins import as_tenant, derive_password, name_role
-from tuplegate.engine.libpq.quoting import quote, quote_text
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.logins import as_tenant, derive_password, name_role
+from tuplegate.engine.libpq.values.quoting import quote, quote_text
 
 _SILENCE_S: Final = 15.0
 _LOOK_S: Final = 0.1
@@ -35,12 +35,12 @@ SELECT coalesce(sum((s.stats->>'key_bytes')::int8 + (s.stats->>'val_bytes')::int
          WHERE database_name = $1) s
 """
 _EMPTY_BYTES: Final = 1
-"""What a database takes whose tables lie in no range of their own yet."""
+"""The size of a database whose tables have no ranges of their own yet."""
 
 
 def write_furnishing(database: str) -> list[str]:
-    """Return the statements that make the service's own objects in a database, and the rights of its roles. Each may be
-    repeated."""
+    """Return the statements that make the service's own objects in a database, and give its roles their rights. Each
+    may be repeated."""
     name, writer, reader = quote(database), *(quote(name_role(database, access)) for access in _BOTH)
     return [
         f"REVOKE ALL ON DATABASE {name} FROM public",
@@ -66,7 +66,7 @@ _BOTH: Final = (port.Access.WRITE, port.Access.READ)
 
 
 class CockroachDatabases:
-    """Fills the port's `EngineDatabases`. `has_passwords`: the cluster asks its roles for them."""
+    """Fills the port's `EngineDatabases`. `has_passwords`: the cluster asks its roles for passwords."""
 
     def __init__(self, connector: Connector, secret: bytes, *, has_passwords: bool) -> None:
         self._connector = connector
@@ -105,7 +105,8 @@ class CockroachDatabases:
                 await session.fetch(statement)
 
     async def check_walls(self) -> None:
-        """Take from everybody what a database that somebody else has made leaves open."""
+        """Take the rights of `public` in every database away: other users of the cluster may have made one
+        meanwhile."""
         async with self._open() as session:
             rows = await session.fetch(_OPEN_TO_ALL)
             for database in {str(database) for database, _ in rows}:
@@ -186,7 +187,7 @@ class CockroachDatabases:
             return found
 
     async def analyze(self, name: str) -> None:
-        """The engine learns what is in a database by itself."""
+        """Do nothing: the engine collects statistics by itself."""
 
     async def find_awake(self, names: Sequence[str]) -> set[str]:
         return set(names)
@@ -215,10 +216,10 @@ class CockroachDatabases:
         raise port.NotSupported(_NO_MOVES)
 
     async def stop_following(self, name: str, *, dumped: bool) -> None:
-        """Nothing follows a database of this engine."""
+        """Do nothing: nothing follows a database of this engine."""
 
     async def forget_source(self, source: str) -> None:
-        """Nothing is taken over here."""
+        """Do nothing: no database is moved to this engine."""
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 

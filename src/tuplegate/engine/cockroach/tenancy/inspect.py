@@ -1,4 +1,4 @@
-"""Asks the catalog what is in a tenant's database, with the rights of whoever asks."""
+"""Lists the tables of a tenant's database, with the rights of the key that asks."""
 
 from typing import Final
 

@@ -1,8 +1,7 @@
-"""Removes the roles of a database that is gone, also those that other tenants have given rights to.
+"""Removes the roles of a dropped database, including their rights in other tenants' databases.
 
-A role with rights anywhere cannot be dropped. Tenants can name the roles of others, and so give them rights in their
-own databases: these are taken back first. DROP OWNED BY would do that, but this engine has it in the simple protocol
-only.
+A role with rights anywhere cannot be dropped. A tenant can name the roles of others, and so give them rights in its own
+database: these are revoked first. DROP OWNED BY would do that, but this engine has it in the simple protocol only.
 """
 
 from typing import Final
@@ -10,9 +9,9 @@ from typing import Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
-from tuplegate.engine.libpq.logins import name_role
-from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
+from tuplegate.engine.libpq.connections.logins import name_role
+from tuplegate.engine.libpq.values.quoting import quote
 
 _log: Final = structlog.get_logger()
 
@@ -24,7 +23,7 @@ SELECT r.rolname FROM pg_catalog.pg_roles r
  WHERE r.rolname ~ '^tg_[a-z0-9]+_[rw]$' AND NOT r.rolcanlogin
    AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_database d WHERE d.datname = left(r.rolname, -2))
 """
-"""Roles of this installation that stayed behind when their database was dropped."""
+"""Roles of this installation that were left when their database was dropped."""
 _TABLES: Final = """
 SELECT DISTINCT table_catalog, table_schema, table_name FROM "".information_schema.table_privileges WHERE grantee = $1
 """
@@ -41,8 +40,8 @@ SELECT DISTINCT specific_catalog, specific_schema, routine_name, regexp_extract(
 
 
 async def drop_role(connector: Connector, session: ServiceSession, role: str) -> None:
-    """Drop a role. One that cannot go yet is tried again later: its database is gone all the same, and nobody can log
-    in with it."""
+    """Drop a role. If it cannot be dropped yet, a later call tries again: its database is gone, and it cannot log
+    in."""
     steps = (_take_rights_back, _give_away)
     for step in (*steps, None):
         try:
@@ -56,13 +55,13 @@ async def drop_role(connector: Connector, session: ServiceSession, role: str) ->
 
 
 async def drop_left_roles(connector: Connector, session: ServiceSession) -> None:
-    """Try again what could not be removed."""
+    """Try again to drop the roles that were left."""
     for (role,) in await session.fetch(_LEFT_ROLES):
         await drop_role(connector, session, str(role))
 
 
 async def _take_rights_back(connector: Connector, session: ServiceSession, role: str) -> None:
-    """Take back rights that others have given to the role, and those that it would get in what they make later."""
+    """Revoke the rights that others have given to the role, and default privileges for objects that they make later."""
     name = quote(role)
     for database, schema, table in await session.fetch(_TABLES, role):
         place = f"{quote(str(database))}.{quote(str(schema))}.{quote(str(table))}"
@@ -82,7 +81,7 @@ async def _take_rights_back(connector: Connector, session: ServiceSession, role:
 
 
 async def _give_away(connector: Connector, session: ServiceSession, role: str) -> None:
-    """Give what the role has made in databases of others to these."""
+    """Give objects that the role has made in other tenants' databases to these tenants."""
     for (database,) in await session.fetch(_ALL_DATABASES):
         owner = name_role(str(database), port.Access.WRITE)
         if await session.fetch("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = $1", owner):

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
-from tuplegate.engine.libpq.logins import name_role
-from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
+from tuplegate.engine.libpq.connections.logins import name_role
+from tuplegate.engine.libpq.values.quoting import quote
 
 PREFIX: Final = "tuplegate_scratch_"
 

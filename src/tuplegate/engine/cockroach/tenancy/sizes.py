@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.pool import DatabaseState
+from tuplegate.engine.cockroach.pools.pool import DatabaseState
 
 _EVERY_S: Final = 2.0
 

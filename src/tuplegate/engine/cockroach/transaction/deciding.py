@@ -1,7 +1,7 @@
 """Commits a transaction together with the row that tells its outcome.
 
-A commit without an answer is settled by that row: whoever wants to know writes that the transaction was aborted. That
-fails where it was committed, waits while it is being committed, and keeps it from being committed afterwards.
+That row settles a commit without an answer: anyone who needs the outcome tries to write that the transaction was
+aborted. This fails if it was committed, waits while it is being committed, and keeps it from being committed later.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import DUPLICATE
+from tuplegate.engine.cockroach.dialect.cluster_errors import DUPLICATE
 from tuplegate.engine.cockroach.query.committing import commit
 from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeLost, NodeRun
 from tuplegate.engine.cockroach.transaction import guard
@@ -17,18 +17,19 @@ from tuplegate.engine.cockroach.transaction.ledger import Ledger
 
 _T = TypeVar("_T")
 _SETTLE_S: Final = 10.0
-"""How much longer than its time limit a commit without an answer is asked after, before it is called unknown."""
+"""How long after its time limit the service asks for the outcome of a commit without an answer."""
 _SETTLE_S_MAX: Final = 25.0
 _TO_SETTLE: Final = "unsettled0"
-"""The word of every ticket, which makes who asks by it settle the outcome; the number alone tells which one."""
+"""The text of every ticket. It makes the engine settle the outcome; the number alone identifies the transaction."""
 _OF_RECORDS: Final = frozenset({"outcome_pkey", "answer_pkey"})
-"""The constraints that two meet in who decide the same."""
+"""The constraints that fail when two decide the same transaction or key."""
 
 
 async def decide(
     run: NodeRun, ledger: Ledger, number: int | None, promise: port.Promise | None, done: port.TransactionResult
 ) -> None:
-    """Commit what runs under a number; without one it has written nothing. Raises OutcomeUnknown and Superseded."""
+    """Commit the transaction under its number; without one it has written nothing. Raises OutcomeUnknown and
+    Superseded."""
     database = run.target.database
     records = [] if number is None else ledger.records(database).write(number, promise, done)
     try:
@@ -57,7 +58,7 @@ _seen_through: set["asyncio.Task[Any]"] = set()
 
 
 def see_through(work: Coroutine[Any, Any, _T]) -> "asyncio.Future[_T]":
-    """Carry the work out, even if whoever waits for it leaves."""
+    """Run the work to its end, even if its caller leaves."""
     task = asyncio.get_running_loop().create_task(work)
     _seen_through.add(task)
     task.add_done_callback(_seen_through.discard)

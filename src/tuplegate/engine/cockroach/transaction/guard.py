@@ -1,9 +1,9 @@
-"""A savepoint by which a transaction is known again.
+"""A savepoint that identifies a transaction.
 
-The service sets it when it begins a transaction, and looks for it in the end. A transaction in which it is missing is
-not the one that was begun: a statement has ended that one, and its rows may be stored. That the connection is inside of
-some transaction does not tell. As the savepoint is the outermost one, no other can commit when it is released, which
-one called `cockroach_restart` would do.
+The service sets it when it begins a transaction, and checks for it at the end. If it is missing, a statement has ended
+that transaction, and its rows may be stored. It is not enough that the connection is in some transaction. Since this
+savepoint is the outermost, a statement cannot commit by releasing another one, as it could with one called
+`cockroach_restart`.
 """
 
 import secrets
@@ -11,15 +11,16 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.query.rules import BEGIN_READING, BEGIN_WRITING
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.libpq.failures import find_error, to_failure
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.server_errors import find_error, to_failure
 from tuplegate.engine.run.steps import Does, Step
 
 _NAME: Final = f"tuplegate_{secrets.token_hex(8)}"
-"""One for a process: the engine keeps statistics of every text, so that one for a transaction would fill them."""
+"""One name for a process: the engine keeps statistics of every text, and a name for each transaction would fill
+them."""
 _MISSING: Final = ("3B001", "25P01")
-"""SQLSTATEs of a savepoint that is not there, and of a connection that is in no transaction."""
+"""The SQLSTATEs of a missing savepoint, and of a connection that is in no transaction."""
 
 ENDED: Final = "a statement ended the transaction; what ran before it may have been stored"
 
@@ -31,12 +32,12 @@ _GO_BACK: Final = Command(f"ROLLBACK TO SAVEPOINT {_NAME}".encode(), begins=Fals
 
 
 def is_missing(failure: port.EngineFailure) -> bool:
-    """Return whether the failure, of RELEASE or of going back, says that the savepoint is not there."""
+    """Return whether the failure, of a release or a rollback to the savepoint, says that the savepoint is missing."""
     return isinstance(failure, port.StatementFailed) and failure.sqlstate in _MISSING
 
 
 async def check_same(connection: Connection) -> None:
-    """Raise OutcomeUnknown where the transaction, one that failed, is not the one that was begun."""
+    """Raise OutcomeUnknown if the failed transaction of the connection is not the one that was begun."""
     error = find_error(await connection.run(_GO_BACK))
     if error is not None and is_missing(to_failure(error)):
         raise port.OutcomeUnknown(ENDED)

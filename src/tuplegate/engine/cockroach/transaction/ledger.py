@@ -6,21 +6,21 @@ from math import inf
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import Connector, ServiceSession
-from tuplegate.engine.cockroach.failures import DUPLICATE
-from tuplegate.engine.cockroach.own.locks import Locks
+from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSession
+from tuplegate.engine.cockroach.cluster.locks import Locks
+from tuplegate.engine.cockroach.dialect.cluster_errors import DUPLICATE
 from tuplegate.engine.cockroach.transaction.records import EXPIRE, Records, number_of
-from tuplegate.engine.libpq.logins import database_secret
+from tuplegate.engine.libpq.connections.logins import database_secret
 
 _SESSIONS_MAX: Final = 8
-"""Databases that a connection of the service's own is kept open to."""
+"""The number of databases to which connections of the service's own stay open."""
 _ANSWER_S: Final = 10.0
-"""How long an answer may take; whoever asks has a time limit of its own."""
+"""The time for an answer; the caller has a time limit of its own."""
 _PAUSE_S: Final = 0.25
 _COUNT_EVERY_S: Final = 5.0
 _COUNTS_MAX: Final = 1000
 _LEFT_OPEN_S: Final = 60.0
-"""How long a connection that is not kept is left to those who use it just now."""
+"""How long a session that is dropped stays open for the tasks that use it."""
 
 
 class Ledger:
@@ -30,13 +30,14 @@ class Ledger:
         self._secret = secret
         self._sessions: OrderedDict[str, ServiceSession] = OrderedDict()
         self._kept: dict[str, tuple[float, int]] = {}
-        """When the answers of a database were counted, and their bytes."""
+        """The time at which the answers of a database were counted, and their bytes."""
 
     def records(self, database: str) -> Records:
         return Records(database_secret(self._secret, database))
 
     async def _former_records(self, database: str) -> list[Records]:
-        """Return how rows are signed that are from before it was reset."""
+        """Return the signing records of the databases that this one has replaced: their rows keep the old
+        signatures."""
         rows = await self._session(database).fetch("SELECT name FROM tuplegate.former")
         return [self.records(str(name)) for (name,) in rows]
 
@@ -56,7 +57,7 @@ class Ledger:
             return outcome
         if not await self._session(database).fetch("SELECT 1 FROM tuplegate.begun WHERE id = $1", id):
             return None
-        # Whoever runs it has held it since before it began.
+        # The worker that runs it has held this lock since before it began.
         if await self._locks.is_held(port.Lock.TRANSACTION.name_in(database, id)):
             return port.Outcome.IN_PROGRESS
         return await self.abort(database, number_of(id))
@@ -79,9 +80,9 @@ class Ledger:
         return records.read_state(number, rows[0][0]) if rows else None
 
     async def abort(self, database: str, number: int) -> port.Outcome:
-        """Make the number aborted for good, unless it is committed; return its final state.
+        """Record the number as aborted for good, unless it is committed; return its final state.
 
-        Waits for a transaction that is being committed, since its row is there already.
+        Wait for a transaction that is being committed, since its row is there already.
         """
         records = self.records(database)
         sql, params = records.decide(number, port.Outcome.ABORTED)
@@ -98,7 +99,7 @@ class Ledger:
         return found
 
     async def settle(self, database: str, number: int, seconds: float) -> port.Outcome | None:
-        """Find out what became of a commit without an answer; None where the engine does not tell it in time."""
+        """Find the outcome of a commit without an answer; None if the engine does not tell it in time."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while loop.time() < until:
@@ -128,8 +129,8 @@ class Ledger:
         return None
 
     async def _count_kept(self, database: str) -> int:
-        """Return the bytes of all answers, as they were a few seconds ago: to count them takes as long as there are
-        some."""
+        """Return the bytes of all kept answers, as they were a few seconds ago: counting them takes time in
+        proportion."""
         now = asyncio.get_running_loop().time()
         counted_at, total = self._kept.get(database, (-inf, 0))
         if now - counted_at > _COUNT_EVERY_S:
@@ -141,13 +142,13 @@ class Ledger:
         return total
 
     async def expire(self, database: str) -> None:
-        """Remove what nobody may ask for any more."""
+        """Remove records that nobody may ask for any more."""
         for statement in EXPIRE:
             await self._session(database).fetch(statement)
 
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
         """Record the promise of a transaction that could not write, in a transaction of its own. Raises OutcomeUnknown
-        where the answer to that was lost: it may be recorded."""
+        if the answer was lost: then it may be recorded."""
         records = self.records(database)
         questions = []
         if promise.id is not None:

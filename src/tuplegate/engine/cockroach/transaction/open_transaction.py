@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.narrow_numbers import check_numbers, may_be_cut
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.dialect.cluster_errors import is_node_failure, refine
+from tuplegate.engine.cockroach.dialect.narrow_numbers import check_numbers, may_be_cut
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.described import check_first, find_types
 from tuplegate.engine.cockroach.query.refusals import check_statement
@@ -20,11 +20,11 @@ from tuplegate.engine.cockroach.transaction import guard
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import number_of
-from tuplegate.engine.libpq.arriving_rows import StreamedRows
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.parameters import write_all_params
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget, RowCollector
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.arriving_rows import StreamedRows
+from tuplegate.engine.libpq.statements.parameters import write_all_params
+from tuplegate.engine.libpq.statements.rows import Budget, RowCollector
 from tuplegate.engine.run import open_transaction, stream_run
 from tuplegate.engine.run.ends import LOST
 from tuplegate.engine.run.run import Running
@@ -36,9 +36,9 @@ from tuplegate.engine.sql.facts import SAVEPOINTS, Leftovers, refuse_copy
 _T = TypeVar("_T")
 
 
-# size: most of it is what any open transaction has.
+# size: most of it fills what any open transaction has.
 class OpenTransaction(open_transaction.OpenTransaction[Pool]):
-    """`_changes`: it may have something to commit."""
+    """An open transaction of CockroachDB. `_changes`: it may have something to commit."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class OpenTransaction(open_transaction.OpenTransaction[Pool]):
     # -- statements ---------------------------------------------------------------------------------------------
 
     async def _begin_with(self, statement: port.Statement) -> None:
-        """Open the block before the first statement. Raises what may not be sent."""
+        """Open the block before the first statement. Raise if the statement may not be sent."""
         self._sql = statement.sql
         refuse_copy(statement)
         check_statement(self.pool.state, self.target, statement, full=not self._is_read_only)
@@ -120,7 +120,7 @@ class OpenTransaction(open_transaction.OpenTransaction[Pool]):
         await self._runner.run(script, Statements(self, (), describe=False))
 
     async def _run_commands(self, statement: port.Statement, commands: Sequence[Command]) -> list[port.Result]:
-        """Run the statement with each of the commands."""
+        """Run the statement once for each command."""
         budget, encoders = Budget(self.bounds.bytes_max), self.pool.state.encoders
         self._runner.expect(
             [RowCollector(encoders, self.member, statement.shape, self.bounds, budget=budget) for _ in commands]
@@ -140,7 +140,7 @@ class OpenTransaction(open_transaction.OpenTransaction[Pool]):
         return await prepare_stream(run)
 
     async def _cut_stream(self, stream: StreamedRows) -> None:
-        """A statement that is cut short has failed, and so the transaction."""
+        """Cancel the statement: it then counts as failed, and with it the transaction."""
         assert isinstance(stream, Stream)
         stream.leave()
         self.cancelling = self.pool.expire(self.member)
@@ -167,7 +167,7 @@ class OpenTransaction(open_transaction.OpenTransaction[Pool]):
             done = port.TransactionResult(results, way, number, 1, 0, self.notices)
         except BaseException as exc:
             raise await self.see_failed_commit(exc, started) from exc
-        # From here on the client may leave, but the decision is carried out.
+        # From here on the decision is carried out even if the client leaves.
         self.reach(Stage.DECIDING)
         await self.see_through(self._decide(number, done, started))
         return done

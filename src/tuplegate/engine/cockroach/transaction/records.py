@@ -1,13 +1,14 @@
 """Rows that tell the outcome of a transaction, and answers that are kept: they commit together with the tenant's data.
 
-The tenant's own connection writes them, since only that commits them with the tenant's data. Its role may add such rows
-and do nothing else with them. A row's key and its content are MACs that only the service can make: a tenant can neither
-make a row that counts nor take the place of one. Nobody who has no right to read them learns a key.
+The tenant's own connection writes them, since only then do they commit with the tenant's data. Its role may add such
+rows and do nothing else with them. A row's key and content are MACs that only the service can make. So a tenant can
+neither forge a valid row nor take the place of one. A role without the right to read the rows learns no key.
 
-A transaction has a number of 62 bits: a random one, or one that is made of the id that its client chose. Two who decide
-the same number meet in the row's primary key, and the second one fails.
+A transaction has a number of 62 bits: a random one, or one derived from the id that its client chose. When two decide
+the same number, the second one fails at the row's primary key.
 
-A database that was reset has the rows of the one before it as they are, signed for that one, and its name in `former`.
+A database that was reset has the rows of its predecessor unchanged, with the predecessor's signatures, and its name in
+`former`.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connections.commands import Command
 from tuplegate.engine.port import Keep, Outcome, Promise, TransactionResult
 
 SCHEMA: Final = (
@@ -37,8 +38,8 @@ EXPIRE: Final = tuple(
     " extract(epoch FROM clock_timestamp() - interval '25 hours')::decimal * 1000000000"
     for table in _EXPIRING
 )
-"""Removes what nobody may ask for any more. The engine's own time of a row counts: a tenant may add rows, and could
-give them any time in a column."""
+"""Removes expired records. The engine's own time of a row counts: a tenant may add rows, and could write any time into
+a column."""
 
 _ADD_OUTCOME: Final = "INSERT INTO tuplegate.outcome (key, state) VALUES ($1, $2)"
 _ADD_ANSWER: Final = "INSERT INTO tuplegate.answer (key, mac, request, body) VALUES ($1, $2, $3, decode($4, 'hex'))"
@@ -58,7 +59,7 @@ def number_of(id: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The rows of one database, by its secret."""
+    """Makes and checks the rows of one database, with its secret."""
 
     secret: bytes
 
@@ -69,7 +70,7 @@ class Records:
         return self._sign(f"{outcome.value}/{number}")
 
     def read_state(self, number: int, state: str | None) -> Outcome | None:
-        """Return the outcome that a row tells; None where there is none, or one that the service has not made."""
+        """Return the outcome that a row tells; None if the row is missing or was not made by the service."""
         for outcome in (Outcome.COMMITTED, Outcome.ABORTED):
             if state is not None and hmac.compare_digest(state, self.state(number, outcome)):
                 return outcome

@@ -3,21 +3,20 @@
 from time import perf_counter_ns
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.failures import is_node_failure, refine
-from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.dialect.cluster_errors import is_node_failure, refine
+from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.refusals import check_statement
-from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, adapt, explain_loss, give_up, pause_after_loss
+from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, RepeatableNodeRun, explain_loss, give_up
 from tuplegate.engine.cockroach.query.statements import Statements
 from tuplegate.engine.cockroach.transaction import guard
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
 from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.records import new_number, number_of
-from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import explain_width
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget, RowCollector
-from tuplegate.engine.run.run import RepeatableRun
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import explain_width
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.rows import Budget, RowCollector
 from tuplegate.engine.run.runner import Runner
 from tuplegate.engine.run.stages import Stage
 from tuplegate.engine.run.steps import Does, Step
@@ -25,8 +24,9 @@ from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 
 
 # size: two thirds are what any run has that can be tried again.
-class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
-    """One transaction. Its deadline holds until it is committed."""
+class TransactionRun(RepeatableNodeRun[port.TransactionResult]):
+    """The statements of one transaction, run until it commits or may not be tried again. The deadline covers all
+    attempts."""
 
     def __init__(
         self,
@@ -40,12 +40,10 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
         read_only: bool,
         promise: port.Promise | None,
     ) -> None:
-        super().__init__(pool, target, bounds, deadline)
-        self._statements = statements
+        super().__init__(pool, target, statements, bounds, deadline)
         self._ledger = ledger
         self._promise = promise
         self._is_read_only = read_only or not target.may_write
-        self._losses = 0
         self._changes = not self._is_read_only and (
             pool.state.functions_write or any(rules.find_kind(s) is not rules.Kind.READS for s in statements)
         )
@@ -59,13 +57,6 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
     @property
     def contends(self) -> bool:
         return self._changes
-
-    def note_loss(self, lost: port.EngineUnavailable, attempts_max: int) -> float | None:
-        self._losses += 1
-        return pause_after_loss(lost, self._losses)
-
-    def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
-        return adapt(self, self.pool, self._statements, failure)
 
     async def run(self, now: float) -> port.TransactionResult:
         """Make one attempt, and give the connection back in every case."""
@@ -95,19 +86,19 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
         except port.OutcomeUnknown:
             raise
         except (port.Superseded, port.CopyRefused):
-            self._give_back()
+            self.give_back(self._leaves)
             raise
         except BaseException:
             give_up(self)
             raise
-        self._give_back()
+        self.give_back(self._leaves)
         self.exec_us = done.exec_us = (perf_counter_ns() - started) // 1000
         if number is None and self._promise is not None:
             await self._ledger.keep_promise(self.target.database, self._promise, done)
         return done
 
     async def _see_failure(self, failure: port.StatementFailed, started: int) -> port.EngineFailure:
-        """Give the connection back; return what is to be raised."""
+        """Give the connection back; return the failure to raise."""
         failed, sent = self._runner.failed, self._runner.sent > 0
         is_guarded = not self._is_read_only and sent and (failed is None or failed.does is not Does.OPEN)
         if is_guarded and self.ended is None and self.stage is Stage.RUNNING:
@@ -118,23 +109,24 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
                 return unknown
             except ConnectionLost:
                 pass  # the engine rolls back
-        refined = refine(failure, self._statements[failure.statement or 0].sql)
+        refined = refine(failure, self.statements[failure.statement or 0].sql)
         if self.was_cancelled(refined):
             refined = self.explain_cancel(refined)
         refined.exec_us, refined.notices = (perf_counter_ns() - started) // 1000, self._runner.notices
-        self._give_back()
+        self.give_back(self._leaves)
         return NodeLost(UNREACHED) if is_node_failure(refined) else refined
 
     def _choose_number(self) -> int | None:
-        """Return the number under which its outcome is recorded; None where it has nothing to commit."""
+        """Return the number for the record of the outcome; None if there is nothing to commit."""
         if not self._changes:
             return None
         promise = self._promise
         return number_of(promise.id) if promise is not None and promise.id is not None else new_number()
 
     async def _run_statements(self) -> list[port.Result]:
-        """Run the statements, as many as possible in one write: those before one whose types must be asked for."""
-        for index, statement in enumerate(self._statements):
+        """Run the statements, as many as possible in one write. Before a statement whose types must be asked for, a new
+        write begins."""
+        for index, statement in enumerate(self.statements):
             refuse_copy(statement)
             try:
                 check_statement(self.pool.state, self.target, statement)
@@ -143,20 +135,12 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
                 raise
         budget, encoders = Budget(self.bounds.bytes_max), self.pool.state.encoders
         self._runner.expect(
-            [RowCollector(encoders, self.member, s.shape, self.bounds, budget=budget) for s in self._statements]
+            [RowCollector(encoders, self.member, s.shape, self.bounds, budget=budget) for s in self.statements]
         )
         opening = guard.READING if self._is_read_only else guard.WRITING
-        script = [*opening, *(Step(Does.RUN, statement=n) for n in range(len(self._statements)))]
-        await self._runner.run(script, Statements(self, self._statements, describe=self.describe))
+        script = [*opening, *(Step(Does.RUN, statement=n) for n in range(len(self.statements)))]
+        await self._runner.run(script, Statements(self, self.statements, describe=self.describe))
         results = await self._runner.results()
         if not all(is_plain_tag(result.tag) for result in results):
             self._leaves = Leftovers.ANYTHING
         return results
-
-    def _give_back(self) -> None:
-        if self.ended is not None:
-            self.pool.abandon(self.member)
-        else:
-            self.pool.give_back(self.member, self._leaves)
-        if any(map(rules.changes_types, self._statements)):
-            self.pool.state.note_change()

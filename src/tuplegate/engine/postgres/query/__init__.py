@@ -1,1 +1,1 @@
-"""Runs statements: one, a stream of rows, the service's own; and repeats what met a conflict."""
+"""Runs statements, streams of rows, and the service's own statements; repeats them after a conflict."""

@@ -1,12 +1,12 @@
-"""Runs one statement for the port's `query`: parameters, the block it needs, rows within bounds, what went wrong.
+"""Runs one statement for the port's `query`: writes its parameters, opens a block if needed, and collects its rows.
 
 A statement runs at SERIALIZABLE, which is in the connection's start-up options, in a transaction of its own:
 
-- plainly, so that VACUUM and the like work, with its reset in the same write; prepared, where it comes often;
-- VACUUM and what else commits in steps of its own at REPEATABLE READ: its steps take no place in the engine's pool of
-  serializable transactions (see `guard`), however many there are;
-- CALL and DO inside a block that the service opened, where COMMIT is refused by the engine; in a database that is full
-  (see `sizes`) everything.
+- plainly, so that VACUUM and the like work, with the connection's reset in the same write; prepared, if it is frequent;
+- VACUUM and others that commit in steps at REPEATABLE READ: then their steps take no place in the engine's pool of
+serializable transactions (see `guard`), however many there are;
+- CALL and DO inside a block that the service opened, where the engine refuses COMMIT; in a full database (see `sizes`)
+everything.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import STREAM_IT, TOO_WIDE, check, explain_width, is_internal
-from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key
-from tuplegate.engine.libpq.parameters import needs_describing, write_params, write_texts
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import RowCollector
-from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.preparing import drop_stale, judge, prepare, read_statement
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import STREAM_IT, TOO_WIDE, check, explain_width, is_internal
+from tuplegate.engine.libpq.pools.frequent_statements import LENGTH_MAX, KeptStatement, Key
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.parameters import needs_describing, write_params, write_texts
+from tuplegate.engine.libpq.statements.rows import RowCollector
+from tuplegate.engine.postgres.pools.pool import Pool
+from tuplegate.engine.postgres.query.preparing import find_prepared, judge, read_statement
 from tuplegate.engine.postgres.replication.positions import read_answer
 from tuplegate.engine.postgres.rules.blocks import COMMIT_BLINDLY, NUMBER, WAIT, open_for
 from tuplegate.engine.postgres.rules.statements import (
@@ -41,17 +41,17 @@ from tuplegate.engine.run.run import RepeatableRun
 from tuplegate.engine.run.runner import Runner, check_tag
 from tuplegate.engine.run.steps import Does, Step
 from tuplegate.engine.sql.facts import Facts, Leftovers, is_plain_tag, read_facts
-from tuplegate.engine.sql.templates import Form, Template, find_template
+from tuplegate.engine.sql.templates import Form, find_template
 
 
 # size: it carries what one attempt has found out from one exchange with the engine to the next.
 class Execution(RepeatableRun[Pool, port.Result]):
-    """One statement. `as_sent` runs the very text, whatever was prepared.
+    """One statement of the port's `query`. `as_sent` runs the very text, without a prepared statement.
 
     Of one attempt: `applied` means that it is committed, whatever fails from then on. `wrote`: it may have written.
-    `lazy`: its commit may not have waited for the disk. `runs_code`: it is a VACUUM, and runs code of the tenant's own.
-    `unjudged`: it comes often, and is prepared from now on if its columns allow it. `asked` is the question for the
-    engine's position, where that went along with the statement.
+    `lazy`: its commit may not have waited for the disk. `runs_code`: it is a VACUUM, and runs the tenant's code.
+    `unjudged`: it is frequent, and is prepared from now on if its columns allow it. `asked` is the question for the
+    engine's position, if that was sent along with the statement.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Execution(RepeatableRun[Pool, port.Result]):
 
     @property
     def facts(self) -> Facts:
-        """Return what is known of the text. What is prepared was read when it was."""
+        """Return the facts about the text. For a prepared statement they were read when it was prepared."""
         if self._facts is None:
             self._facts = read_facts(self.statement.sql, self.statement.keyword)
         return self._facts
@@ -144,16 +144,18 @@ class Execution(RepeatableRun[Pool, port.Result]):
                 rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
                 first: list[Command] = []
                 if key is not None:
-                    kept = self._find_prepared(key, template, kept, now, first)
+                    found = find_prepared(member, state, statement, key, template, kept, now, first)
+                    if isinstance(found, Form):
+                        self.unjudged, kept = found, None
+                    else:
+                        kept = found
                 if kept is not None and template is not None:
                     values = template.values
                 results = await self._send(values, rows, kept, first)
-                result = self._read(results, rows) or await self._learn(results[-1], rows)
-            if self.wrote:
-                if self.lazy:
-                    await self.pool.flush_commits(member, self.deadline)
-                if self.pool.demands_standby and may_write(self.target, facts, self.pool):
-                    await self.pool.see_confirmed(member, self.deadline)
+                check(results)
+                result = rows.finish(results[-1]) or await self._learn(results[-1], rows)
+            if self.wrote and (self.lazy or self.pool.demands_standby):
+                await self._see_final(facts)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices, failure.statement = failure.notices + member.take_notices(), None
@@ -185,13 +187,20 @@ class Execution(RepeatableRun[Pool, port.Result]):
         self._give_back_used(result, now)
         return result
 
+    async def _see_final(self, facts: Facts) -> None:
+        """Return when what it may have written is so for good. Raises OutcomeUnknown."""
+        if self.lazy:
+            await self.pool.flush_commits(self.member, self.deadline)
+        if self.pool.demands_standby and may_write(self.target, facts, self.pool):
+            await self.pool.see_confirmed(self.member, self.deadline)
+
     def _give_back_used(self, result: port.Result, now: float) -> None:
         plain = self.facts.plain
         left = None if self.pool.must_inspect(plain, now) else self.facts.leftovers
         self._give_back(left, broken=plain and not is_plain_tag(result.tag), plain=plain)
 
     def _explain_width(self, had_code: bool, exec_us: int) -> port.EngineFailure:
-        """Say what became of a statement whose rows were too wide."""
+        """Return the failure of a statement whose rows were too wide."""
         if self.access is port.Access.WRITE and (had_code or self.facts.may_write):
             return port.OutcomeUnknown(f"{TOO_WIDE}; what the statement wrote may or may not have been applied")
         return explain_width(STREAM_IT, exec_us)
@@ -205,39 +214,8 @@ class Execution(RepeatableRun[Pool, port.Result]):
             if kept is not None:
                 kept.runs = 0
 
-    def _find_prepared(
-        self,
-        key: Key,
-        template: Template | None,
-        kept: KeptStatement | None,
-        now: float,
-        first: list[Command],
-    ) -> KeptStatement | None:
-        """Return what is prepared for the key, or will be by `first`; None where the text runs as it was sent."""
-        if kept is not None:
-            stale = drop_stale(self.member, self.pool.state, key, kept, now)
-            if stale:
-                first += stale
-                kept = None
-        if kept is None:
-            kept = self._prepare(key, template, now, first)
-        if kept is None or (template is not None and not kept.verdict.takes(template.values)):
-            return None
-        kept.runs -= 1
-        return kept
-
-    def _prepare(self, key: Key, template: Template | None, now: float, first: list[Command]) -> KeptStatement | None:
-        """Prepare it. Return None where it does not come often, or is not known to mean the same later."""
-        found = prepare(self.member, self.pool.state, self.statement, key, template, self.facts, now)
-        if isinstance(found, Form):
-            self.unjudged = found
-            return None
-        if found is not None:
-            first.append(Command(key[0].encode(), name=found.name, types=key[1], begins=False))
-        return found
-
     async def _read_position(self, question: list[Command]) -> bytes | None:
-        """Return where the engine is, now that the statement is committed; None where it does not say."""
+        """Return the engine's position after the statement's commit; None if the engine does not tell."""
         try:
             if self.asked is None:
                 self.asked = self.member.send(question)
@@ -252,7 +230,7 @@ class Execution(RepeatableRun[Pool, port.Result]):
     def _send(
         self, values: list[bytes | None] | None, rows: RowCollector, kept: KeptStatement | None, first: list[Command]
     ) -> DirectFuture[list[PGresult]]:
-        """Put the statement, or what is kept of it, on the wire, behind the reset that is due and what is `first`."""
+        """Send the statement, or its prepared form, behind the pending reset and the commands in `first`."""
         member = self.member
         reset = member.take_reset()
         commands = first if reset is None else [reset, *first]
@@ -268,18 +246,14 @@ class Execution(RepeatableRun[Pool, port.Result]):
         member.flush()
         return answer
 
-    def _read(self, results: list[PGresult], rows: RowCollector) -> port.Result | None:
-        """Return what came of it; None while a type of its rows is unknown."""
-        check(results)
-        return rows.finish(results[-1])
-
     async def _run_plainly(self, params: list[bytes | None] | None) -> port.Result:
         rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
         results = await self._send(params, rows, None, [])
-        return self._read(results, rows) or await self._learn(results[-1], rows)
+        check(results)
+        return rows.finish(results[-1]) or await self._learn(results[-1], rows)
 
     async def _run_carefully(self) -> port.Result:
-        """Run what needs more than one exchange with the engine."""
+        """Run a statement that needs more than one exchange with the engine."""
         await self.pool.freshen(self.member)
         size_check = await find_size_check(self.pool, self.member, self.target, self.facts)
         if must_only_read(self.facts, size_check):
@@ -304,7 +278,7 @@ class Execution(RepeatableRun[Pool, port.Result]):
         return params
 
     async def _run_reading(self, size_check: SizeCheck | None) -> port.Result:
-        """Run it where nothing may be written."""
+        """Run the statement where nothing may be written."""
         try:
             return await self._run_in_block(None)
         except port.StatementFailed as failure:
@@ -313,7 +287,8 @@ class Execution(RepeatableRun[Pool, port.Result]):
             raise
 
     async def _run_within(self, size_check: SizeCheck) -> port.Result:
-        """Run it in a database that is full: in a block, so that what it did is known before it is committed."""
+        """Run the statement in a full database: in a block, so that its effect on the size is known before the
+        commit."""
         try:
             return await self._run_in_block(size_check)
         except port.StatementFailed as failure:
@@ -323,8 +298,8 @@ class Execution(RepeatableRun[Pool, port.Result]):
             raise
 
     def _must_tell_writes(self) -> bool:
-        """Return whether it runs in a block, where the engine tells before the commit whether it has written: it is not
-        told by its text, and a commit that wrote must be waited for. Code that could fill its session is looked at
+        """Return whether to run in a block, where the engine tells before the commit whether the statement has written:
+        its text does not tell, and a commit that wrote must be waited for. Code that could fill its session is checked
         there, too."""
         state = self.pool.state
         may_run = state.has_lasting_code or self.lazy or (state.has_code and self.pool.demands_standby)
@@ -350,8 +325,8 @@ class Execution(RepeatableRun[Pool, port.Result]):
     # -- the runner's writer ------------------------------------------------------------------------------------
 
     def must_ask(self, statement: int) -> bool:
-        """Return whether the parameters depend on types that the engine is asked for. Then it runs in the same block,
-        which holds the tables as they were described."""
+        """Return whether the parameters depend on types that the engine must be asked for. Then the statement runs in
+        the same block as the question, which locks the tables as they were described."""
         return bool(self.statement.params) and (self.describe or needs_describing(self.statement))
 
     async def write(self, statement: int) -> list[Step]:
@@ -371,8 +346,7 @@ class Execution(RepeatableRun[Pool, port.Result]):
         return await rows.learn(self.member, last)
 
     def _give_back(self, left: Leftovers | None, *, broken: bool = False, plain: bool = False) -> None:
-        """Give the connection back. `left` is None where it has to be inspected; one that is `broken` is not used
-        again."""
+        """Give the connection back. `left` is None if it must be inspected; a `broken` one is not used again."""
         if broken:
             self.pool.retire(self.member)
         elif self.ended is not None:

@@ -1,4 +1,5 @@
-"""Puts statements to the engine prepared, where they come often and mean the same that way (see `kept` and `plans`).
+"""Puts statements to the engine prepared, where they come often (see `frequent_statements`) and mean the same that way
+(see `plans`).
 
 A statement that is to be prepared is prepared in the write that runs it first. Whether it may be is asked of the engine
 once it is through.
@@ -8,10 +9,10 @@ from functools import lru_cache
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.kept import KEPT_MAX, LENGTH_MAX, KeptStatement, Key
-from tuplegate.engine.libpq.plans import (
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.frequent_statements import KEPT_MAX, LENGTH_MAX, KeptStatement, Key
+from tuplegate.engine.libpq.pools.plans import (
     ANY_NUMBER,
     CUSTOM_PLANS,
     Verdict,
@@ -20,9 +21,9 @@ from tuplegate.engine.libpq.plans import (
     judge_text,
     read_columns,
 )
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import RowCollector
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.rows import RowCollector
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
 from tuplegate.engine.sql.facts import Facts, Leftovers, read_facts
 from tuplegate.engine.sql.templates import Form, Template, find_form, find_template, is_lasting
@@ -36,36 +37,59 @@ _OF_TEMPLATES: Final = {
     },
 }
 
-_OWN: Final = _OF_TEMPLATES["select"]
-"""The service's own statements leave nothing behind."""
-
 
 def read_statement(statement: port.Statement, template: Template | None) -> Facts:
-    """Return the facts of a statement; those of a template, whatever its literals are."""
+    """Return the facts of a statement; those of a template do not depend on its literals."""
     return read_facts(statement.sql, statement.keyword) if template is None else _OF_TEMPLATES[statement.keyword]
 
 
-def drop_stale(member: Member, state: DatabaseState, key: Key, kept: KeptStatement, now: float) -> list[Command]:
-    """Forget what must be prepared anew; return the command for that, if it must."""
-    if kept.runs and kept.until > now and kept.version == state.version:
-        return []
-    del member.kept[key]
-    return [Command(b"DEALLOCATE " + kept.name, begins=False)]
-
-
-def prepare(
+def find_prepared(
     member: Member,
     state: DatabaseState,
     statement: port.Statement,
     key: Key,
     template: Template | None,
-    facts: Facts,
+    kept: KeptStatement | None,
     now: float,
+    first: list[Command],
 ) -> KeptStatement | Form | None:
-    """Note a statement that is to be prepared. Return a form where its columns must be judged first, and None where it
-    does not come often, or is not known to mean the same later."""
+    """Return what is prepared for the key, or will be by `first`; None where the text runs as it was sent, and a form
+    where its columns must be judged before. `kept` is what is there."""
+    kept = _drop_stale(member, state, key, kept, now, first)
+    if kept is None:
+        found = _choose_to_prepare(member, state, statement, key, template, now)
+        if not isinstance(found, KeptStatement):
+            return found
+        kept = found
+        first.append(_prepare(key, kept))
+    if template is not None and not kept.verdict.takes(template.values):
+        return None
+    kept.runs -= 1
+    return kept
+
+
+def _drop_stale(
+    member: Member, state: DatabaseState, key: Key, kept: KeptStatement | None, now: float, first: list[Command]
+) -> KeptStatement | None:
+    """Return what is kept, unless it must be prepared anew: then it is forgotten, also by `first`."""
+    if kept is None or (kept.runs and kept.until > now and kept.version == state.version):
+        return kept
+    del member.kept[key]
+    first.append(Command(b"DEALLOCATE " + kept.name, begins=False))
+    return None
+
+
+def _prepare(key: Key, kept: KeptStatement) -> Command:
+    return Command(key[0].encode(), name=kept.name, types=key[1], begins=False)
+
+
+def _choose_to_prepare(
+    member: Member, state: DatabaseState, statement: port.Statement, key: Key, template: Template | None, now: float
+) -> KeptStatement | Form | None:
+    """Note a statement to prepare. Return a form if its columns must be judged first, and None if it is not frequent,
+    or may not mean the same later."""
     often, version = state.often_seen, state.version
-    if not often.note(key) or not is_lasting(key[0]):
+    if len(member.kept) > KEPT_MAX or not often.note(key) or not is_lasting(key[0]):
         return None
     verdict = often.recall(key, now, version) if template is not None or statement.params else _NO_PARAMETERS
     if verdict is None:
@@ -76,12 +100,12 @@ def prepare(
         often.note_verdict(key, verdict, now, version)
     if not verdict.runs:
         return None
-    kept = member.kept[key] = KeptStatement(facts, now, version, verdict)
+    kept = member.kept[key] = KeptStatement(read_statement(statement, template), now, version, verdict)
     return kept
 
 
 def measure_common(statement: port.Statement) -> int:
-    """Return up to where the text that is prepared is the one that was sent: a position of an error means the same
+    """Return the length of the common start of the prepared and the sent text: an error's position means the same
     there."""
     template = None if statement.params else find_template(statement.sql, statement.keyword)
     if template is None:
@@ -94,13 +118,9 @@ def measure_common(statement: port.Statement) -> int:
     return same
 
 
-def prepares(command: Command) -> bool:
-    """Return whether the command prepares a statement; one that fails has run nothing."""
-    return bool(command.name and command.sql)
-
-
 async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *, is_template: bool) -> None:
-    """Ask what the columns are, once the statement is through; another time, where the engine does not say."""
+    """Ask for the columns after the statement has run, and judge it. If the engine does not answer, a later run tries
+    again."""
     version = pool.state.version
     try:
         results = await member.run(ask_for_columns(form))
@@ -116,10 +136,10 @@ async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *,
 
 
 class Preparing:
-    """The statements of a transaction, as far as they are prepared on its connection. All of them must be plain, in a
-    database without code.
+    """The statements of a transaction that are prepared on its connection. All of them must be plain, in a database
+    without code.
 
-    `is_in_doubt`: one is to be prepared, or forgotten, by what is sent next; if that fails nobody knows whether it was.
+    `is_in_doubt`: the next write prepares or forgets one; if that fails, nobody knows whether it did.
     """
 
     def __init__(self, pool: Pool, member: Member, now: float) -> None:
@@ -139,19 +159,21 @@ class Preparing:
         chunk_rows: int,
         rows: RowCollector,
     ) -> list[Command]:
-        """Return what runs the statement with that index; it is the last of the commands."""
+        """Return the commands that run the statement with that index; the last one is the run."""
         as_sent = Command(statement.sql.encode(), params, chunk_rows, begins=False)
         template = None if statement.params else find_template(statement.sql, statement.keyword)
         if template is None and len(statement.sql) > LENGTH_MAX:
             return [as_sent]
         key: Key = (statement.sql, ()) if template is None else (template.text, template.types)
         commands: list[Command] = []
-        kept = self._find_fresh(key, commands)
-        if kept is None and len(self._member.kept) <= KEPT_MAX:
-            kept = self._prepare(statement, key, template, commands)
-        if kept is None or (template is not None and not kept.verdict.takes(template.values)):
+        state, known = self._pool.state, self._member.kept.get(key)
+        kept = find_prepared(self._member, state, statement, key, template, known, self._now, commands)
+        self.is_in_doubt = self.is_in_doubt or bool(commands)
+        if isinstance(kept, Form):
+            self._unjudged[key] = (kept, template is not None)
+            kept = None
+        if kept is None:
             return [*commands, as_sent]
-        kept.runs -= 1
         self._kept.append((key, kept))
         self._prepared.add(index)
         rows.expect(kept)
@@ -159,67 +181,39 @@ class Preparing:
         return [*commands, Command(b"", values, chunk_rows, name=kept.name, begins=False)]
 
     def put_own(self, command: Command) -> list[Command]:
-        """Return what runs a command of the service's own, whose text is always the same. It is the last of the
-        commands."""
+        """Return the commands that run a command of the service's own, whose text is always the same; the last one is
+        the run."""
         key = _own_key(command.sql)
         commands: list[Command] = []
-        kept = self._find_fresh(key, commands)
+        member, state = self._member, self._pool.state
+        kept = _drop_stale(member, state, key, member.kept.get(key), self._now, commands)
         if kept is None:
-            kept = self._member.kept[key] = KeptStatement(
-                _OF_TEMPLATES["select"], self._now, self._pool.state.version, _NO_PARAMETERS
-            )
-            self._name(key, kept, commands)
+            kept = member.kept[key] = KeptStatement(_OF_TEMPLATES["select"], self._now, state.version, _NO_PARAMETERS)
+            commands.append(_prepare(key, kept))
+            self.is_in_doubt = True
         return [*commands, Command(b"", command.params, name=kept.name, begins=command.begins)]
 
     def may_be_cause(self, failure: port.StatementFailed) -> bool:
-        """Return whether the text may be right, and be wrong only as it is prepared; or the other way round."""
+        """Return whether the failure may come from the preparation, not from the text; or the other way round."""
         return failure.never_ran and failure.statement in self._prepared
-
-    def _find_fresh(self, key: Key, commands: list[Command]) -> KeptStatement | None:
-        """Return what is prepared; forget what must be prepared anew."""
-        kept = self._member.kept.get(key)
-        if kept is None:
-            return None
-        stale = drop_stale(self._member, self._pool.state, key, kept, self._now)
-        if not stale:
-            return kept
-        self.is_in_doubt = True
-        commands += stale
-        return None
-
-    def _prepare(
-        self, statement: port.Statement, key: Key, template: Template | None, commands: list[Command]
-    ) -> KeptStatement | None:
-        facts = read_statement(statement, template)
-        found = prepare(self._member, self._pool.state, statement, key, template, facts, self._now)
-        if isinstance(found, Form):
-            self._unjudged[key] = (found, template is not None)
-            return None
-        if found is not None:
-            self._name(key, found, commands)
-        return found
-
-    def _name(self, key: Key, kept: KeptStatement, commands: list[Command]) -> None:
-        self.is_in_doubt = True
-        commands.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
 
     @property
     def has_unjudged(self) -> bool:
         return bool(self._unjudged)
 
     def prepare_anew(self) -> None:
-        """Let what is prepared be so anew before it runs again."""
+        """Have the prepared statements prepared anew before they run again."""
         for _, kept in self._kept:
             kept.runs = 0
 
     def note_noise(self) -> None:
-        """Keep nothing prepared that gave notices: it would give them only when it is planned."""
+        """Do not keep statements prepared that gave notices: they would give them only when they are planned."""
         for key, _ in self._kept:
             self._pool.state.often_seen.note_noise(key)
         self.prepare_anew()
 
     async def judge(self) -> None:
-        """Judge what comes often, when the transaction is over."""
+        """Judge the frequent statements, after the transaction."""
         for key, (form, is_template) in self._unjudged.items():
             if self._member.closed:
                 return
@@ -228,5 +222,5 @@ class Preparing:
 
 @lru_cache(maxsize=100)
 def _own_key(sql: bytes) -> Key:
-    """Return the same key each time: connections that keep it share it."""
+    """Return the same key object each time: connections share it."""
     return sql.decode(), ()

@@ -1,10 +1,10 @@
-"""Runs one statement for the port's `stream`: rows leave as the engine makes them, memory stays constant.
+"""Runs one statement for the port's `stream`: sends rows on as the engine makes them, in constant memory.
 
-The server sends rows only when 8 kB of them are together or the statement ends. So what can be a cursor is one, inside
-a block, and is fetched in portions whose size follows the engine's pace: one row at first, more while a portion takes
-only milliseconds. The rest (INSERT … RETURNING, SHOW, EXPLAIN, CALL) is run plainly and read row by row as it comes.
-A portion is fetched only when the reader has taken the one before: a slow reader slows the engine down, and its time
-is not counted as the engine's.
+The server sends rows only when it has 8 kB of them or the statement ends. So if a statement can be a cursor, it becomes
+one, inside a block, and is fetched in portions. Their size follows the engine's pace: one row at first, more while a
+portion takes only milliseconds. Other statements (INSERT … RETURNING, SHOW, EXPLAIN, CALL) run plainly, and each row is
+read as it comes. A portion is fetched only when the reader has taken the one before: a slow reader slows the engine
+down, and the reader's time does not count as the engine's.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from contextlib import asynccontextmanager
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import STREAM_APART, check, explain_width, find_error, is_internal
-from tuplegate.engine.libpq.measures import Measures
-from tuplegate.engine.libpq.parameters import describe_statement, write_params
-from tuplegate.engine.libpq.result_size import size_of
-from tuplegate.engine.libpq.row_encoder import RowEncoder
-from tuplegate.engine.libpq.rows import UNREADABLE, find_encoder
-from tuplegate.engine.libpq.turns import choose_pause_s
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import STREAM_APART, check, explain_width, find_error, is_internal
+from tuplegate.engine.libpq.pools.measures import Measures
+from tuplegate.engine.libpq.pools.turns import choose_pause_s
+from tuplegate.engine.libpq.statements.arriving_rows import ArrivingRows, StreamedRows
+from tuplegate.engine.libpq.statements.parameters import describe_statement, write_params
+from tuplegate.engine.libpq.statements.rows import UNREADABLE, find_encoder
+from tuplegate.engine.libpq.values.result_size import size_of
+from tuplegate.engine.libpq.values.row_encoder import RowEncoder
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.rules.blocks import COMMIT_BLINDLY, NUMBER, WAIT, open_for
 from tuplegate.engine.postgres.rules.statements import (
@@ -42,7 +42,8 @@ _PORTION_US = 10_000
 """A portion that takes longer is followed by a smaller one, so that rows keep leaving as they are made."""
 
 _PORTION_BYTES = 2**20
-"""A larger one is followed by a smaller one, as those who fetch it together hold it in memory."""
+"""A portion with more bytes is followed by a smaller one, since all concurrent streams hold their portions in
+memory."""
 
 _CURSOR = b"tuplegate"
 _ROLLBACK = Command(b"ROLLBACK", begins=False)
@@ -120,8 +121,8 @@ async def _write_params(run: StreamRun) -> list[bytes | None] | None:
 
 
 async def _write_params_in_block(run: StreamRun) -> list[bytes | None] | None:
-    """Open a block and write the parameters in it, which holds the tables as they are described. The first question
-    goes together with BEGIN."""
+    """Open a block and write the parameters in it, so that the described tables stay locked. The first question goes
+    together with BEGIN."""
     opening = open_for(run.access, on_replica=run.target.on_replica)
     begun = run.member.send(list_commands(opening))
     params = await _write_params(run)
@@ -130,7 +131,7 @@ async def _write_params_in_block(run: StreamRun) -> list[bytes | None] | None:
 
 
 async def _declare(run: StreamRun) -> PGresult | None:
-    """Open the cursor and describe it. Return None where the statement cannot be one."""
+    """Open the cursor and describe it. Return None if the statement cannot be one."""
     if not run.facts.is_query:
         return None
     params = await (_write_params(run) if run.is_inside else _write_params_in_block(run))
@@ -148,7 +149,7 @@ async def _declare(run: StreamRun) -> PGresult | None:
 
 
 class Stream(StreamedRows):
-    """The common part of both kinds of streams. `lines` gives blocks of rows and ends after the commit."""
+    """The common part of both kinds of streams. `lines` yields blocks of rows and ends after the commit."""
 
     measures: Measures
     attempts_max = 1
@@ -159,7 +160,7 @@ class Stream(StreamedRows):
         self._member = run.member
         self._size_check = size_check
         self._must_confirm = False
-        """Whether it is not known to have written nothing, and a commit that wrote must be waited for."""
+        """Whether the statement may have written; then its commit must be waited for."""
 
     @property
     def exec_us(self) -> int:
@@ -200,7 +201,7 @@ class Stream(StreamedRows):
         self.finished = True
 
     async def _blocks(self) -> AsyncIterator[bytes]:
-        """Give what `_once` gives. A conflict is retried unseen for as long as no row has left."""
+        """Yield the blocks of `_once`. A conflict is retried invisibly as long as no row has left."""
         attempt = 1
         while True:
             try:
@@ -225,7 +226,7 @@ class Stream(StreamedRows):
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Leave nothing open in a transaction that goes on."""
+        """Leave nothing open in a transaction that continues."""
 
     async def _encode(self, result: PGresult) -> bytes:
         try:
@@ -270,7 +271,7 @@ class _CursorStream(Stream):
         self._note()
 
     async def close(self) -> None:
-        """Close the cursor, inside of a transaction that goes on."""
+        """Close the cursor, inside a transaction that continues."""
         with self._run:
             check(await self._member.run(_CLOSE))
 
@@ -290,8 +291,8 @@ class _CursorStream(Stream):
 
 
 def choose_portion_rows(portion: int, took_us: int, size: int) -> int:
-    """Return as many rows as the engine should make in a few milliseconds, at most twice as many as before, and not too
-    large if they are like those of the last portion, which took so long and was of that size."""
+    """Return the number of rows for the next portion: as many as the engine should make in a few milliseconds, at most
+    twice as many as before, and not too large, judged by the last portion's time and size."""
     in_time = portion * _PORTION_US // max(took_us, 1)
     in_memory = portion * _PORTION_BYTES // max(size, 1)
     return max(1, min(portion * 2, in_time, in_memory, _PORTION_ROWS_MAX))

@@ -1,7 +1,7 @@
 """The run behind a stream of PostgreSQL's."""
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.rules.statements import may_write
 from tuplegate.engine.run import stream_run
 from tuplegate.engine.sql.facts import read_facts

@@ -8,14 +8,15 @@ from typing import Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import ConnectionLost
-from tuplegate.engine.libpq.link import Link, NoAccess
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.postgres.own.settings import EngineSettings
-from tuplegate.engine.postgres.pool import SettingsRefused
-from tuplegate.engine.postgres.pools import Pools
+from tuplegate.engine.libpq.connections.commands import ConnectionLost
+from tuplegate.engine.libpq.connections.link import Link
+from tuplegate.engine.libpq.connections.tls_transport import NoAccess
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.postgres.pools.pool import SettingsRefused
+from tuplegate.engine.postgres.pools.pools import Pools
 from tuplegate.engine.postgres.query.wire_run import Fetch, WireRun
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.service.settings import EngineSettings
 from tuplegate.engine.run.run import Running
 
 _log: Final = structlog.get_logger()
@@ -25,13 +26,13 @@ _REPORTED: Final = (
     "in_hot_standby", "is_superuser", "session_authorization", "DateStyle", "IntervalStyle", "TimeZone",
     "integer_datetimes", "standard_conforming_strings", "scram_iterations", "search_path",
 )  # fmt: skip
-"""The parameters that a server of any version tells by itself. libpq can only be asked for each by its name."""
+"""The parameters that a server of any version reports by itself. libpq returns each only by its name."""
 _BLOCKS_PIPELINES: Final = 180000
-"""The version of the server since which a pipeline is a transaction block from its second statement on."""
+"""The server version from which on a pipeline is a transaction block from its second statement on."""
 
 
 class Wires:
-    """The connections of clients that speak for themselves, of one worker."""
+    """The connections of one worker's clients that speak the protocol themselves."""
 
     def __init__(
         self, pools: Pools, running: Running, guard: SerializableGuard, fetch: Fetch, settings: EngineSettings
@@ -55,7 +56,7 @@ class Wires:
     async def open(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
     ) -> AsyncIterator[port.OpenedWire]:
-        """Open a connection with settings of the client's. Raises StatementFailed where the engine refuses those."""
+        """Open a connection with the client's settings. Raises StatementFailed if the engine refuses them."""
         if len(self._open) + self._opening >= self._most:
             raise port.EngineBusy(f"{self._most} clients have a connection to the engine through this worker already")
         self._opening += 1
@@ -94,7 +95,7 @@ class Wires:
             pool.see_off(member, is_running=False, in_doubt=False)
             _log.warning("no client can speak to the engine itself", reason=str(hidden))
             raise port.NotSupported(
-                "the engine is reached over TLS, and the psycopg that is installed does not show its state to others"
+                "the engine is reached over TLS, and the service cannot tell which OpenSSL its driver uses"
             ) from hidden
         except BaseException:
             pool.see_off(member, is_running=False, in_doubt=False)
@@ -104,7 +105,7 @@ class Wires:
 
 
 def _write_parameters(member: Member) -> list[bytes]:
-    """Return what the server has told at the start, as it told it."""
+    """Return the parameters that the server has reported at the start, as messages of the protocol."""
     told = [(name.encode(), member.pgconn.parameter_status(name.encode())) for name in _REPORTED]
     return [
         b"S" + struct.pack(">i", 6 + len(name) + len(value)) + name + b"\0" + value + b"\0"
@@ -114,6 +115,6 @@ def _write_parameters(member: Member) -> list[bytes]:
 
 
 def _read_words(text: str) -> str:
-    """Return what the server itself has said, without the address and the severity, which can be in any language."""
+    """Return the server's own words, without the address, and without the severity, which can be in any language."""
     _, _, said = text.rpartition(" failed: ")
     return said.partition(": ")[2].strip() or said

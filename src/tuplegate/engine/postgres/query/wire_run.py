@@ -1,9 +1,9 @@
 """A client that speaks PostgreSQL's protocol itself, on a connection of its own with its key's role.
 
-libpq opens the connection, as for any other, and what must be so is verified. Then its socket is taken over, and libpq
-is left only to cancel and to close. What runs there is a `Run`: the same watches end it for its time and its room. What
-they cannot do here by a cancel, because the client holds a transaction open and nothing runs, is done when its next
-statement comes, or by ending the connection. Once the connection is to end, nothing more is passed on to the engine.
+libpq opens the connection as usual, and the server is verified. Then the service takes over the socket, and libpq only
+cancels and closes. The client's work is a `Run`: the same watches end it for its time and its room. A cancel has no
+effect while the client holds a transaction open and nothing runs; then its next statement fails, or the connection is
+ended. Once the connection is to end, nothing more is passed on to the engine.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from typing import Any, Final
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.link import Link
-from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.connections.link import Link
+from tuplegate.engine.libpq.pools.pool import Member
 from tuplegate.engine.port.wire import WireState
-from tuplegate.engine.postgres.own.settings import EngineSettings
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.service.settings import EngineSettings
 from tuplegate.engine.run.ends import Why, explain_age, explain_full
 from tuplegate.engine.run.run import Run, Running
 
@@ -39,7 +39,8 @@ _WAITS_FOR_CLIENT: Final = (
 _HAS_READ_SERIALIZABLY: Final = (
     "SELECT 1 FROM pg_catalog.pg_locks WHERE pid = $1::pg_catalog.int4 AND mode = 'SIReadLock' LIMIT 1"
 )
-"""Whether an open transaction is serializable and has read anything: only such a one can be part of a write skew."""
+"""Returns a row if an open transaction is serializable and has read anything: only then can it be part of a write
+skew."""
 
 _FULL_HINT: Final = (
     "Until there is room, connections with a key that may write run nothing here. Make room with POST /v1/query; a key"
@@ -106,7 +107,7 @@ class _Age:
 
 
 class WireRun(Run[Pool]):
-    """The work of a client on its own connection: among the runs while a transaction is open or something runs."""
+    """The work of a client on its own connection: among the runs while a transaction is open or a statement runs."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class WireRun(Run[Pool]):
         self._fetch = fetch
         self._state = WireState.IDLE
         self._started = 0
-        """How often something has begun to run."""
+        """The number of times that a statement has begun to run."""
         self._age = _Age(settings.transaction_life_s)
         self._end = _End()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -202,7 +203,7 @@ class WireRun(Run[Pool]):
 
     @property
     def keywords(self) -> list[str]:
-        """Nobody reads what it runs: it is taken for what takes room."""
+        """Return the word of a statement that grows the database, or of a read: wire statements are not inspected."""
         return ["insert"] if self.target.may_write else ["select"]
 
     def end(self, why: Why, full_at: int = 0) -> None:
@@ -231,7 +232,7 @@ class WireRun(Run[Pool]):
             self.end_for(f"the transaction was open for longer than {self._age.life_s:g} s")
 
     async def _judge_age(self) -> None:
-        """Mark the transaction where the engine cannot check it any more: it fails with its next statement."""
+        """Mark the transaction if the engine cannot check it any more: it fails with its next statement."""
         try:
             has_read = bool(await self._fetch(_HAS_READ_SERIALIZABLY, str(self.member.backend)))
         except port.EngineFailure:
@@ -248,7 +249,7 @@ class WireRun(Run[Pool]):
             await self._cancel_quietly()
 
     async def _end_running(self, why: Why) -> None:
-        """Cancel what runs; end the server process where that does not help, or nothing runs."""
+        """Cancel the running statement; end the server process if that does not help, or nothing runs."""
         if why is Why.TIME and await self._waits_for_client():
             # Neither the time of a slow reader counts, nor that of a client that copies rows to the engine.
             self.ended = None
@@ -268,7 +269,8 @@ class WireRun(Run[Pool]):
                 self.ended = self._end.why = None
 
     async def _cancel_running(self) -> bool:
-        """Cancel what runs; return whether it has ended, or must be left to its commit. What runs next is not meant."""
+        """Cancel the running statement; return whether it has ended, or must be left to its commit. A later statement
+        is not meant."""
         started = self._started
         await self._cancel_quietly()
         loop = asyncio.get_running_loop()

@@ -1,1 +1,1 @@
-"""Which server is the primary, which standbys can be read from, and how far each is."""
+"""Which server is the primary, and how far a server is in the log of its changes."""

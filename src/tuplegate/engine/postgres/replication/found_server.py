@@ -1,13 +1,13 @@
-"""The facts about a server that says that it is the primary."""
+"""The facts about a server that claims to be the primary."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tuplegate.engine.libpq.logins import Place
+from tuplegate.engine.libpq.connections.logins import Place
 
 
 class FoundServer(NamedTuple):
-    """One that says that it is the primary. `address` is what a conninfo is appended with to lead there."""
+    """A server that claims to be the primary. `address`, appended to a conninfo, leads there."""
 
     place: Place
     address: str
@@ -17,16 +17,16 @@ class FoundServer(NamedTuple):
     waits: bool
     standbys: int
     waiting: frozenset[str]
-    """Commits that wait for a standby just now."""
+    """The commits that wait for a standby just now."""
     written: int
-    """The place in its log up to which it is on disk."""
+    """The LSN up to which its log is on disk."""
     confirmed: int
-    """The place up to which it is on the disks of as many standbys as commits wait for; 0 where these are away."""
+    """The LSN that is on the disks of as many standbys as commits wait for; 0 if these are away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """The standbys that a commit waits for. `standbys` are connected, and such that a commit waits for them."""
+    """The standbys that a commit waits for: `standbys` is the number of those that are connected."""
 
     waits: bool = False
     standbys: int = 0

@@ -1,12 +1,12 @@
 """Positions: how far a server is in the log of its changes, written so that clients can hand them back.
 
-A position is a timeline and a place in the log (an LSN), both in hexadecimal and of fixed length: of two positions the
-one that is greater as a text is the later one. It promises nothing to whoever makes one up: one that is ahead of the
-engine is waited for in vain, for a moment, and then the primary answers.
+A position is a timeline and a place in the log (an LSN), both in hexadecimal and of fixed length: the position that is
+greater as a text is the later one. A client gains nothing from an invented position: one ahead of the engine is waited
+for in vain, for a moment, and then the primary answers.
 
-Why the place of the next record (`pg_current_wal_insert_lsn`): what a transaction sees was committed by records before
-it, those that are not yet on disk included. The question for it is sent behind the statement's commit, in the same
-write.
+Why the place of the next record (`pg_current_wal_insert_lsn`): everything that a transaction sees was committed by
+records before it, including those that are not yet on disk. The question for it is sent behind the statement's commit,
+in the same write.
 """
 
 import re
@@ -15,16 +15,16 @@ from typing import Final, NamedTuple
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.commands import Command
+from tuplegate.engine.libpq.connections.commands import Command
 from tuplegate.engine.port import BadPosition
 
 UNKNOWN: Final = b"unknown"
-"""Is told where the engine was lost before it could say. No replica reaches it, so the primary answers."""
+"""The position to tell if the engine was lost before it could answer. No replica reaches it, so the primary answers."""
 
 _FORM: Final = re.compile(rb"([0-9a-f]{8})-([0-9a-f]{16})")
 _ROWS: Final = int(pq.ExecStatus.TUPLES_OK)
 
-# No transaction at SERIALIZABLE, so that the question takes no place among those (see `guard`).
+# Not at SERIALIZABLE, so that the question takes no place among those transactions (see `guard`).
 _BEGIN: Final = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", begins=False)
 _COMMIT: Final = Command(b"COMMIT", begins=False)
 
@@ -38,11 +38,11 @@ class Position(NamedTuple):
 
 
 NOWHERE: Final = Position(2**32 - 1, 2**64 - 1)
-"""Behind everything: what `UNKNOWN` stands for."""
+"""A position after every other: the meaning of `UNKNOWN`."""
 
 
 def read_position(text: bytes | None) -> Position | None:
-    """Return the position that a client sent, if it did. Raises BadPosition."""
+    """Return the position that a client sent, or None if it sent none. Raises BadPosition."""
     if text is None:
         return None
     if text == UNKNOWN:
@@ -57,19 +57,19 @@ def read_position(text: bytes | None) -> Position | None:
 
 
 def read_lsn(text: str) -> int:
-    """A place in the log as the engine writes it: `16/B374D848`."""
+    """Read an LSN as the engine writes it: `16/B374D848`."""
     high, _, low = text.partition("/")
     return int(high, 16) << 32 | int(low, 16)
 
 
 def ask_after_commit(question: Command) -> list[Command]:
-    """A segment of its own, behind the one that it is about."""
+    """Return a segment that asks for the position; send it behind the statement's own."""
     return [_BEGIN, question, _COMMIT]
 
 
 def read_answer(results: list[PGresult]) -> bytes | None:
-    """The position in the answer to `ask_after_commit`: of a primary whole, of a standby without its timeline, which
-    has to be asked for elsewhere (`standby_lsn`). None where the engine does not say."""
+    """Return the position in the answer to `ask_after_commit`: a primary's completely, a standby's without its
+    timeline, which must be asked for elsewhere (`standby_lsn`). None if the engine does not tell."""
     if len(results) != 3 or results[1].status != _ROWS or results[1].ntuples != 1:
         return None
     timeline, place = results[1].get_value(0, 0), results[1].get_value(0, 1)
@@ -80,5 +80,5 @@ def read_answer(results: list[PGresult]) -> bytes | None:
 
 
 def standby_lsn(reached: bytes) -> int | None:
-    """The place that a standby has told; None where it is none any more."""
+    """Return the LSN that the standby reported; None if it is no longer a standby."""
     return None if b"-" in reached else int(reached, 16)

@@ -1,14 +1,14 @@
-"""Which server is the primary: found among the places that the engine's URL names, and followed when it moves.
+"""Finds the primary among the places that the engine's URL names, and follows it when it moves.
 
-A URL names several hosts, of which one is the primary at a time, or one that leads to whichever is: a name that is
-changed, a proxy. All places are asked at once, so one that is frozen holds up nothing; of those that say they are the
-primary, the one on the newest timeline is. Servers are told from each other by the moment at which they were started.
-Every connection tells it with its first answer (see `verified`), and as soon as another server is the primary, all
-connections to the former one are closed: it may not know yet that it is none.
+A URL names several hosts, one of which is the primary at a time, or one name or proxy that leads to the current
+primary. All places are asked at once, so a frozen one delays nothing; of the servers that claim to be the primary, the
+one on the newest timeline is. A server is identified by its start time. Every connection reports it with its first
+answer (see `verified`). As soon as another server is the primary, all connections to the former one are closed: it may
+not know yet that it was replaced.
 
 A server that was promoted beside a primary that still answers is found, too: all places are asked again every few
 seconds, and at once when a connection leads to another server. The newest timeline that any worker has seen counts for
-all of them (`timelines`): a primary on an older one is left, also where the newer one cannot be reached.
+all of them (`timelines`): a primary on an older one is left, even if the newer one cannot be reached.
 """
 
 import asyncio
@@ -17,30 +17,30 @@ from typing import Final, TypeVar
 
 import structlog
 
-from tuplegate.engine.libpq.commands import ConnectionLost, Meter
-from tuplegate.engine.libpq.connection import Connection
+from tuplegate.background import compute_pause_s
+from tuplegate.engine.libpq.connections.commands import ConnectionLost, Meter
+from tuplegate.engine.libpq.connections.connection import Connection
 from tuplegate.engine.postgres.replication.found_server import FoundServer, Replication
 from tuplegate.engine.postgres.replication.seeker import ANSWER_S, ROUND_S, SILENT, Answer, Seeker, choose_newest
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import VERIFY, Expected, Unfit, check_connection
-from tuplegate.keeping import compute_pause_s
 
 _log: Final = structlog.get_logger()
 _C = TypeVar("_C", bound=Connection)
 
 _LOOK_EVERY_S: Final = 1.0
 _LOOK_AROUND_EVERY_S: Final = 3.0
-"""How long a server that was promoted beside the primary may go unnoticed, where no new connection leads to it."""
+"""How long a server that was promoted beside the primary may go unnoticed, if no new connection leads to it."""
 _LOOK_BEHIND_EVERY_S: Final = 15.0
-"""The same where all servers have one address, as behind a proxy: a look is a login, and a change there is rarely
-noticed by nothing else."""
+"""The same if all servers have one address, as behind a proxy: a look is a login, and there a change is nearly always
+noticed by other means."""
 _SEEK_PAUSE_S: Final = 0.1
 _PATIENCE_S: Final = 2.0
-"""How long whoever wants a connection waits for a primary."""
+"""How long a caller waits for a primary before its connection fails."""
 _STANDS_STILL_S: Final = 2.0
-"""Commits that wait for a standby for so long wait for one that is away."""
+"""Commits that have waited for a standby for this long wait for one that is away."""
 _SILENT_S: Final = 10.0
-"""After this time without a word from the primary nobody waits for its answers any more."""
+"""After this time without an answer from the primary, its connections are closed."""
 
 ANOTHER_SERVER: Final = (
     "it was started again, or its address leads to several servers: then name each of them, and not what distributes"
@@ -48,14 +48,14 @@ ANOTHER_SERVER: Final = (
 )
 
 
-# size: what the watch has found out is here, and whoever connects asks for it.
+# size: the findings of the watch are here, where every new connection asks for them.
 class Primary:
-    """See the module's text. `conninfo` is that of a role that may ask, in the first of `databases` that lets it in.
+    """The primary of one engine, as one worker knows it. See the module's text. `conninfo` is a role's that may ask, in
+    the first of `databases` that lets it in.
 
-    `follows` is false for a server that is always the same: nothing is looked for then, nor watched.
-    `demands_standby`: no commit is acknowledged that no standby has. `timelines` is what the workers share. `pins`: the
-    first connection says which server it is, and one that leads to another is refused; `strays` tells that there was
-    one.
+    `follows` is false for a server that cannot be replaced: then nothing is looked for or watched. `demands_standby`: a
+    commit is acknowledged only once a standby has it. The workers share `timelines`. `pins`: the first connection
+    decides the server, and one that leads to another is refused; `strays` tells that there was one.
     """
 
     def __init__(
@@ -77,39 +77,39 @@ class Primary:
         self.strays = False
         self.replication = Replication()
         self.refuses: str | None = None
-        """Why nothing may be written just now."""
+        """The reason why nothing may be written just now."""
         self._server: FoundServer | None = None
         self._timeline_of: dict[str, int] = {}
         self._is_watched = False
         self._present = asyncio.Event()
         self._doubted = asyncio.Event()
         self._suspects = False
-        """A connection could not be had, or led elsewhere, since all places were asked."""
+        """Since all places were last asked, a connection failed or led elsewhere."""
         self._round: asyncio.Task[list[Answer]] | None = None
         self._round_at = 0.0
         self._session: Connection | None = None
         self._connections: set[Connection] = set()
         self._waiting_since: dict[str, tuple[float, int]] = {}
-        """When each commit was first seen to wait, and how far the log was on disk then."""
+        """The time at which each commit was first seen to wait, and the LSN of the log on disk at that time."""
 
     @property
     def lost(self) -> str | None:
-        """Why there is no primary just now; None where there is one, or where nobody looks."""
+        """The reason why there is no primary just now; None if there is one, or nothing is watched."""
         if not self._is_watched or self._server is not None:
             return None
         return self._seeker.explain()
 
     @property
     def server(self) -> str:
-        """The name that tells it from others; empty where it is always the same, or is being looked for."""
+        """The primary's start time, which identifies it; empty if it cannot be replaced, or is being looked for."""
         return self._server.started if self._server is not None else ""
 
     def timeline_of(self, server: str) -> int:
-        """Return the timeline of a server that is the primary, or was it; 0 where it is always the same server."""
+        """Return the timeline of a server that is or was the primary; 0 if the primary cannot be replaced."""
         return self._timeline_of.get(server, 0)
 
     def has_left(self, server: str) -> bool:
-        """Return whether that server is the primary no more: nothing that runs there counts."""
+        """Return whether that server is no longer the primary: nothing that runs there counts."""
         return bool(server) and self._server is not None and self._server.started != server
 
     def waits_in_vain(self, process: int) -> bool:
@@ -124,9 +124,9 @@ class Primary:
         self, kind: type[_C], conninfo: str, timeout_s: float, expected: Expected, meter: Meter | None = None,
         *, doubts: bool = True,
     ) -> _C:  # fmt: skip
-        """A connection to the primary that is what it must be. Raises ConnectionLost, which says something of the
-        primary unless `doubts` is false: as for a login with a client's own settings."""
-        # In a task of its own, which a time limit needs.
+        """Open a connection to the primary and verify it. Raises ConnectionLost. A failure makes the primary suspect
+        unless `doubts` is false: as for a login with a client's own settings."""
+        # In a task of its own, as a time limit requires.
         opening = self._open(kind, conninfo, timeout_s, expected, meter, doubts)
         return await asyncio.get_running_loop().create_task(opening)
 
@@ -158,7 +158,8 @@ class Primary:
         return connection
 
     async def reach(self, conninfo: str) -> str:
-        """The conninfo, to the primary alone. Raises ConnectionLost where there is none."""
+        """Return the conninfo, extended so that it leads only to the primary. Raises ConnectionLost if there is
+        none."""
         if not self.follows:
             return conninfo
         if self._server is None:
@@ -178,7 +179,7 @@ class Primary:
             pass
 
     async def _find(self) -> None:
-        """Where nobody watches, and so nobody else may have found it."""
+        """Find the primary when no watch runs that could have found it."""
         loop = asyncio.get_running_loop()
         until = loop.time() + ANSWER_S + ROUND_S
         found = await self._seeker.ask()
@@ -202,7 +203,7 @@ class Primary:
         self._connections.add(connection)
 
     def _doubt(self) -> None:
-        """A connection could not be had, or was not what it must be: it is time to look again."""
+        """Note that a connection failed or was not as expected, and look for the primary again."""
         self._suspects = True
         self._doubted.set()
         if not self._is_watched:
@@ -211,7 +212,7 @@ class Primary:
     # -- watching -----------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Goes on for ever."""
+        """Watch the primary until cancelled."""
         self._is_watched = True
         try:
             while True:
@@ -258,7 +259,7 @@ class Primary:
             _log.warning("the primary was found", place=str(server.place), moved=server.started != former.started)
 
     async def _seek(self, former: FoundServer | None) -> Answer:
-        """Ask until there is a primary. Where the former one is silent, nobody waits for it for ever."""
+        """Ask until there is a primary. If the former one stays silent, close its connections."""
         loop = asyncio.get_running_loop()
         since = loop.time()
         while (found := await self._seeker.ask()) is None:
@@ -269,7 +270,7 @@ class Primary:
         return found
 
     def _look_around(self) -> None:
-        """Ask all places again when it is time: the watched session does not tell that another was promoted."""
+        """Ask all places again when it is time: the watched session does not tell that another server was promoted."""
         loop = asyncio.get_running_loop()
         if self._round is not None and self._round.done():
             found, self._round = self._round.result(), None
@@ -313,11 +314,11 @@ class Primary:
             self._session = None
 
     def _note(self, server: FoundServer) -> None:
-        """Note what its commits wait for, and for how long."""
+        """Note the primary's replication, and whether commits wait for a standby that is away."""
         now = asyncio.get_running_loop().time()
         seen = (now, server.written)
         self._waiting_since = {commit: self._waiting_since.get(commit, seen) for commit in server.waiting}
-        # A commit that standbys have on disk was told to wait for more, by a tenant: no standby is away.
+        # If standbys have a waiting commit on disk, no standby is away: a tenant has set it to wait for more.
         stand_still = any(
             now - since >= _STANDS_STILL_S and server.confirmed < written
             for since, written in self._waiting_since.values()

@@ -1,6 +1,6 @@
 """Asks the places that the engine's URL names which of them is the primary.
 
-Names are looked up here, off the event loop, as libpq would stand still for it.
+Names are looked up here, in a thread, since libpq would block the event loop for that.
 """
 
 import asyncio
@@ -8,18 +8,19 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.connection import Connection, read_text_rows
-from tuplegate.engine.libpq.failures import find_error
-from tuplegate.engine.libpq.logins import Place, add_settings, list_places
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.logins import Place, add_settings, list_places
+from tuplegate.engine.libpq.connections.server_errors import find_error
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
 from tuplegate.engine.postgres.replication.found_server import FoundServer
 from tuplegate.engine.postgres.replication.positions import read_lsn
 from tuplegate.engine.postgres.replication.timelines import Timelines
 
 ANSWER_S: Final = 2.0
-"""What a server may take to say what it is, connecting included."""
+"""The time for a server to identify itself, connecting included."""
 ROUND_S: Final = 0.25
-"""How long all are waited for, also when one has said that it is the primary: of two, the newer one counts."""
+"""How long to wait for all servers, even if one claims to be the primary: of two, the newer one counts."""
 
 SILENT: Final = f"gives no answer within {ANSWER_S:g} s"
 _APPLICATION: Final = "tuplegate-service"
@@ -41,12 +42,12 @@ SELECT extract(epoch FROM pg_postmaster_start_time()), pg_is_in_recovery(),
 )
 
 Answer = tuple[FoundServer, Connection]
-"""A server that says that it is the primary, and the connection on which it did."""
+"""A server that claims to be the primary, and the connection to it."""
 
 
 class Seeker:
-    """Asks all places at once, each within its own bound, and keeps why they are not the primary. `conninfo` is that of
-    a role that may ask, in the first of `databases` that lets it in."""
+    """Asks all places at once, each with its own timeout, and keeps the reasons why they are not the primary.
+    `conninfo` is a role's that may ask, in the first of `databases` that lets it in."""
 
     def __init__(self, conninfo: str, databases: Sequence[str], timelines: Timelines) -> None:
         self._conninfo = conninfo
@@ -55,7 +56,7 @@ class Seeker:
         self._places = list_places(conninfo)
         self._said: dict[Place, str] = {}
         self._asked: dict[Place, asyncio.Task[list[Answer]]] = {}
-        """Places that have not said yet what they are."""
+        """Places that have not answered yet."""
         self._lookups: dict[str, asyncio.Future[list[str]]] = {}
         self._addresses: dict[str, list[str]] = {}
 
@@ -66,7 +67,8 @@ class Seeker:
 
     @property
     def knows_others(self) -> bool:
-        """Return whether the places have more than one address: another server may be promoted beside the primary."""
+        """Return whether the places have more than one address: then another server may be promoted beside the
+        primary."""
         return len(self._places) > 1 or any(len(addresses) > 1 for addresses in self._addresses.values())
 
     @property
@@ -75,26 +77,26 @@ class Seeker:
         return bool(self._asked)
 
     def note(self, place: Place, reason: str) -> None:
-        """Forget what was said before; this place is the primary no more."""
+        """Forget earlier reasons; this place is no longer the primary, for this one."""
         self._said = {place: reason}
 
     def is_silent(self, place: Place) -> bool:
         return self._said.get(place) == SILENT
 
     def explain(self) -> str:
-        """Return why there is no primary."""
+        """Return the reasons why there is no primary."""
         said = [f"{place} {self._said[place]}" for place in self._places if place in self._said]
         return "there is no primary" + (": " if said else "") + "; ".join(said)
 
     async def ask_everyone(self) -> list[Answer]:
-        """Return those that say that they are the primary. Who is silent is waited for up to its own bound."""
+        """Return every server that claims to be the primary. Each place gets its own timeout."""
         answers = await asyncio.gather(*(self._ask_place(place) for place in self._places))
         return [answer for found in answers for answer in found]
 
     async def ask(self) -> Answer | None:
-        """Ask every place that has answered the last time, and give all a moment; return the primary, if one says so.
+        """Ask every place that has answered the last time, and wait a moment; return the primary, if one was found.
 
-        Who is silent is left to its own bound meanwhile, and holds up nothing.
+        A silent place keeps its own timeout meanwhile, and delays nothing.
         """
         loop = asyncio.get_running_loop()
         for place in self._places:
@@ -111,7 +113,8 @@ class Seeker:
         return choose_newest(found)
 
     async def _ask_place(self, place: Place) -> list[Answer]:
-        """Return those of its addresses that are the primary: one, as a rule. Keep what it says otherwise."""
+        """Return those addresses of a place that claim to be the primary: usually one. Keep other answers as
+        reasons."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 addresses = await self._look_up(place)
@@ -141,7 +144,7 @@ class Seeker:
         return None
 
     async def _connect(self, conninfo: str) -> Connection:
-        """Connect to the first of the databases that is there."""
+        """Connect to the first of the databases that exists."""
         for database in self._databases[:-1]:
             try:
                 return await Connection.open(add_settings(conninfo, database, _SETTINGS, _APPLICATION), ANSWER_S)
@@ -150,7 +153,7 @@ class Seeker:
         return await Connection.open(add_settings(conninfo, self._databases[-1], _SETTINGS, _APPLICATION), ANSWER_S)
 
     async def ask_server(self, session: Connection, place: Place, address: str) -> FoundServer:
-        """Ask the server at the other end what it is. Raises ConnectionLost where it is not the primary, or was it."""
+        """Ask the connected server to identify itself. Raises ConnectionLost if it is not the primary, or no longer."""
         results = await session.run(_LOOK)
         error = find_error(results)
         if error is not None:
@@ -178,7 +181,7 @@ class Seeker:
         return server
 
     async def _look_up(self, place: Place) -> list[str]:
-        """Return its addresses. One look-up of a name at a time: it may take long, and nothing ends it."""
+        """Return its addresses. Look each name up once at a time: it may take long, and nothing can end it."""
         if place.is_socket or place.address:
             return [place.address]
         loop = asyncio.get_running_loop()
@@ -194,7 +197,7 @@ class Seeker:
 
 
 def choose_newest(found: list[Answer]) -> Answer | None:
-    """Return the one on the newest timeline; the sessions of others are closed."""
+    """Return the server on the newest timeline; close the sessions of the others."""
     if not found:
         return None
     found.sort(key=lambda answer: answer[0].timeline)

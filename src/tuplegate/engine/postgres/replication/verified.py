@@ -1,16 +1,17 @@
 """Verifies a connection with its first statement, before it is used.
 
-The service asks for what it relies on in the start-up packet, but something between it and the server may drop that: a
-pooler that is told to ignore options runs statements at the server's own isolation level, and lets read keys write.
+The service sets everything that it relies on in the start-up packet, but something between it and the server may drop
+that: a pooler that ignores options would run statements at the server's own isolation level, and let read keys write.
 """
 
 from typing import Final, NamedTuple
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.connection import Connection, read_text_rows
-from tuplegate.engine.libpq.failures import find_error
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.server_errors import find_error
+from tuplegate.engine.libpq.values.text_rows import read_text_rows
 
 VERIFY: Final = Command(
     b"SELECT pg_catalog.pg_backend_pid(),"
@@ -23,7 +24,7 @@ VERIFY: Final = Command(
 
 
 class Expected(NamedTuple):
-    """The settings of a connection, as its server must see them."""
+    """The settings that a connection's server must report."""
 
     isolation: str
     read_only: str
@@ -33,11 +34,12 @@ class Expected(NamedTuple):
 
 
 class Unfit(ConnectionLost):
-    """The connection is not what it must be; the message says what it is."""
+    """The connection is not as expected; the message describes it."""
 
 
 def check_connection(connection: Connection, results: list[PGresult], expected: Expected) -> str:
-    """When its server was started, by the answer to `VERIFY`. Raises Unfit, or ConnectionLost where it did not say."""
+    """Return the start time of the connection's server, from the answer to `VERIFY`. Raises Unfit, or ConnectionLost if
+    the server did not answer."""
     error = find_error(results)
     if error is not None:
         raise ConnectionLost(error.get_error_message())

@@ -1,1 +1,1 @@
-"""Rules: what is done with a statement or a block, by what is known of it."""
+"""Rules that decide how a statement or a block runs, by the facts about it."""

@@ -1,16 +1,16 @@
-"""Decides what a statement may do, in which block it runs, and how its rows come.
+"""Decides what a statement may do, whether it is checked for size, and how its rows are handed over.
 
-It goes by the first word and by names in the text. What that cannot tell is taken for the worse.
+It judges by the first word and by names in the text. If they do not tell, it assumes the worse.
 """
 
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import CHUNK_ROWS
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.connection import CHUNK_ROWS
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.safety.sizes import (
     CODE_IN_VACUUM,
     DISK_LOW,
@@ -22,7 +22,7 @@ from tuplegate.engine.run.ends import explain_full
 from tuplegate.engine.sql.facts import Facts
 
 _STEPS_MAX: Final = 8
-"""Transactions that any other statement can begin, at most: CREATE INDEX CONCURRENTLY begins four."""
+"""The bound on the transactions that any other statement can begin: CREATE INDEX CONCURRENTLY begins four."""
 _LEAVE_SERIALIZABLE: Final = Command(b"SET default_transaction_isolation = 'repeatable read'", begins=False)
 
 
@@ -39,7 +39,7 @@ async def allow_steps(member: Member, facts: Facts) -> None:
 
 
 async def find_size_check(pool: Pool, member: Member, target: port.Target, facts: Facts) -> SizeCheck | None:
-    """Return what a statement must be held to; None where its database is not full, or where it can only free room."""
+    """Return the size check for a statement; None if its database is not full, or the statement can only free room."""
     bound = pool.state.full_at
     if bound is None or not target.may_write:
         return None
@@ -62,10 +62,10 @@ def lacks_disk(failure: port.StatementFailed, size_check: SizeCheck | None) -> b
 
 
 def chunk_rows(facts: Facts, bounds: port.Bounds) -> int:
-    """Return how many of its rows libpq gathers before anybody sees how large they are.
+    """Return the number of rows that libpq gathers before the service sees their size.
 
-    A connection whose rows are too large together is closed, and the outcome must not be unknown for that: what writes
-    hands over each row alone.
+    If rows together are too large, the connection is closed, and that must not make an outcome unknown: so a statement
+    that writes hands over each row alone.
     """
     if facts.is_change:
         return 1
@@ -78,5 +78,5 @@ def may_write(target: port.Target, facts: Facts, pool: Pool) -> bool:
 
 
 def may_commit_lazily(target: port.Target, facts: Facts, pool: Pool) -> bool:
-    """Return whether it could make its commit not wait for the disk, by its text or through code."""
+    """Return whether the statement could make its commit not wait for the disk, by its text or through code."""
     return target.may_write and (pool.state.has_lasting_code or facts.names_settings)

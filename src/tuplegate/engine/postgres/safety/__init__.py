@@ -1,1 +1,1 @@
-"""Keeps transactions serializable, connections clean, and databases and the disk within their bounds."""
+"""Keeps transactions serializable and databases within their bounds, and knows what is left on connections."""

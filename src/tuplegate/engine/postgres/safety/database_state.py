@@ -1,21 +1,21 @@
 """The state of a database that its pools share, above all whether it has code of the tenant's own.
 
-Code is what runs without being named in a statement's text. Two questions matter. Whether it could leave anything at
-all on a connection: functions could, and stored expressions that move sequences or look at what is prepared. And
-whether it could leave one of the two things that `DISCARD ALL` does not remove, the name of a custom setting and the
-random seed: only by a function of the server that does so, by SET, or by text that it runs. Where a function's source
-names none of these, it cannot. Code that could commit without waiting for the disk is counted among the latter. The
-question is asked in the engine, with `CODE`.
+Code runs without being named in a statement's text. Two questions matter. First, can it leave anything at all on a
+connection? Functions can, and stored expressions that move sequences or look at prepared statements. Second, can it
+leave one of the two things that `DISCARD ALL` does not remove, the name of a custom setting and the random seed? Only
+by one of the server's functions for that, by SET, or by text that it runs. If a function's source names none of these,
+it cannot. Code that could commit without waiting for the disk is counted among the latter. `CODE` asks the engine both
+questions.
 """
 
 from typing import Final
 
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.definitions import Definitions
-from tuplegate.engine.libpq.kept import OftenSeen
-from tuplegate.engine.libpq.row_encoder import EncoderCache
-from tuplegate.engine.libpq.turns import Turns
-from tuplegate.engine.libpq.types import TypeRegistry
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.pools.definitions import Definitions
+from tuplegate.engine.libpq.pools.frequent_statements import OftenSeen
+from tuplegate.engine.libpq.pools.turns import Turns
+from tuplegate.engine.libpq.values.row_encoder import EncoderCache
+from tuplegate.engine.libpq.values.types import TypeRegistry
 
 # Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
 _INNOCENT_EXTENSIONS: Final = (
@@ -25,15 +25,15 @@ _INNOCENT_EXTENSIONS: Final = (
 # Functions of the server that change a setting or the seed, or run text.
 _TOUCHING: Final = r"""SELECT oid FROM pg_proc WHERE oid < 16384 AND (
              proname IN ('set_config', 'setseed', 'ts_stat', 'ts_rewrite') OR proname LIKE '%\_to\_xml%')"""
-# What a query could otherwise do through a stored expression: take a lock, set an extension's limit, see what is
-# prepared; or move a sequence, which is expected of defaults.
+# Other effects that a query could have through a stored expression: take a lock, set an extension's limit, see prepared
+# statements; or move a sequence, which is expected of defaults.
 _KEEPING: Final = r"""SELECT oid FROM pg_proc
               WHERE proname IN ('set_limit', 'pg_prepared_statement', 'pg_get_backend_memory_contexts')
                  OR proname LIKE 'pg\_%advisory%lock%'
              UNION ALL SELECT 'pg_prepared_statements'::regclass::oid
              UNION ALL SELECT 'pg_backend_memory_contexts'::regclass::oid"""
 _ACTING: Final = f"{_KEEPING} UNION ALL SELECT oid FROM pg_proc WHERE proname IN ('nextval', 'setval')"
-# What is looked for in stored expressions. Each is found out once for all of them: that reads all of `pg_proc`.
+# The patterns to look for in stored expressions. Each is computed once for all of them: that reads all of `pg_proc`.
 _PATTERNS: Final = f"""
   WITH touching AS MATERIALIZED (
     SELECT ':(funcid|relid) (' || string_agg(oid::text, '|') || ') ' AS pattern
@@ -45,8 +45,8 @@ _PATTERNS: Final = f"""
 _TOUCHES: Final = "~ (SELECT pattern FROM touching)"
 _KEEPS: Final = "~ (SELECT pattern FROM keeping)"
 _ACTS: Final = "~ (SELECT pattern FROM acting)"
-# In the source of a function: what touches settings or the seed, makes commits lazy or keeps the engine from saying so,
-# runs or stores text of its own; and SET unless it is surely that of an UPDATE or of a setting of the server's own,
+# In the source of a function: words that touch settings or the seed, make commits lazy or keep the engine from saying
+# so, run or store text of its own; and SET unless it surely belongs to an UPDATE or to a setting of the server's own,
 # whose name has no dot.
 _SUSPECT: Final = "|".join(
     (
@@ -58,10 +58,9 @@ _SUSPECT: Final = "|".join(
 )
 _BYTES_MAX: Final = 4_000_000
 _FUNCTIONS_MAX: Final = 5_000
-"""So much of what a tenant has stored is looked through; where there is more, it is taken for code that could do
-anything."""
+"""The bounds on stored code that is searched; if there is more, assume that it could do anything."""
 
-# OFFSET 0 keeps the engine from looking through the service's own functions and rules before it leaves them out.
+# OFFSET 0 keeps the engine from evaluating the service's own functions and rules before it leaves them out.
 _OWN_FUNCTIONS: Final = f"""
   SELECT p.* FROM pg_proc p
          LEFT JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
@@ -69,8 +68,7 @@ _OWN_FUNCTIONS: Final = f"""
    WHERE p.oid >= 16384
      AND NOT (e.oid IS NULL AND p.pronamespace IN ('tuplegate'::regnamespace, 'pg_catalog'::regnamespace))
      AND (e.extname IN ({_INNOCENT_EXTENSIONS}) AND p.proowner = 10) IS NOT TRUE OFFSET 0"""
-# A tenant can add a function of its own to an extension, and an extension to any schema on servers that do not keep it
-# from that.
+# A tenant can add a function of its own to an extension, and an extension to any schema if the server permits that.
 _OWN_RULES: Final = (
     "SELECT r.* FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
     " WHERE r.oid >= 16384 AND c.relnamespace NOT IN ('tuplegate'::regnamespace, 'pg_catalog'::regnamespace)"
@@ -93,7 +91,7 @@ _STORED: Final = f"""
 
 
 def _find_stored(matches: str, functions: str, matches_default: str) -> str:
-    """Return the condition that something stored calls one of the functions. Defaults may call some of them."""
+    """Return the condition that a stored expression calls one of the functions. Defaults may call some of them."""
     return f"""OR EXISTS ({_RULES.format(matches)})
            OR EXISTS ({_POLICIES.format(matches)})
            OR EXISTS (SELECT FROM pg_trigger WHERE tgqual::text {matches})
@@ -123,15 +121,15 @@ BEGIN ATOMIC{_PATTERNS}
 END
 """
 CODE: Final = Command(b"SELECT * FROM tuplegate.code()", begins=False)  # it comes in the transaction of another
-"""Whether there is code that can leave what `DISCARD ALL` does not remove; whether there is code at all; and whether
-the role was given settings of its own."""
+"""Whether there is code that can leave something that `DISCARD ALL` does not remove; whether there is code at all; and
+whether the role was given settings of its own."""
 
 
 class DatabaseState:
     """The state of one database.
 
-    `full_at`: it is larger than so many bytes, which is all that it may have. `version` is that of the definitions when
-    `refresh` looked last, which comes before any use of what is known here.
+    `full_at`: it has reached this bound on its bytes. `version` is that of the definitions at the last `refresh`, which
+    comes before any use of the facts here.
     """
 
     def __init__(self, types: TypeRegistry, definitions: Definitions) -> None:
@@ -143,18 +141,18 @@ class DatabaseState:
         self.code_checked_at = 0.0
         self.full_at: int | None = None
         self.refusals = 0
-        """Requests that were refused because it was found to be full."""
+        """The number of requests that were refused because the database was full."""
         self.turns = Turns()
         self._definitions = definitions
         self.may_keep = definitions.are_known
-        """What is known of definitions may be used for as long as the version is the same."""
+        """Whether cached facts about definitions may be used while the version stays the same."""
         self._current = definitions.current
         self.version = definitions.version
         self._answered_at: int | None = None
         """The version that the last answer holds for."""
 
     def refresh(self) -> None:
-        """Forget what was known before the last change, whichever worker has made it."""
+        """Forget all facts from before the last change, whichever worker has made it."""
         if self._current[0] != self.version:
             self.version = self._current[0]
             self.may_keep = self._definitions.are_known
@@ -166,18 +164,18 @@ class DatabaseState:
         self.has_lasting_code = True
 
     def note_change(self) -> None:
-        """Note that a statement was run that can make code, or change what a name means."""
+        """Note that a statement was run that can make code, or change the meaning of a name."""
         self._definitions.note_change()
         self._distrust()
 
     def begin_doubt(self) -> None:
         """Note that such a statement begins, or was given up and may still commit: no answer counts until `end_doubt`.
-        Others see what it makes as soon as the engine has committed it, before we hear of that."""
+        Others see its effects as soon as the engine has committed it, before we learn of that."""
         self._definitions.begin_doubt()
         self._distrust()
 
     def end_doubt(self) -> None:
-        """Note that the statement has ended: what it has done can be asked for."""
+        """Note that the statement has ended, so that its effects can be asked for."""
         self._definitions.end_doubt()
         self._distrust()
 
@@ -186,7 +184,7 @@ class DatabaseState:
         return self._answered_at != self._definitions.version or self.code_checked_at < oldest
 
     def ask(self) -> int:
-        """To be called before the engine is asked whether there is code; the answer counts only with what it gives."""
+        """Return the version to pass to `answer`. Call it before the engine is asked whether there is code."""
         return self._definitions.version
 
     def answer(self, asked: int, *, has_code: bool, has_lasting_code: bool, now: float) -> None:

@@ -1,4 +1,5 @@
-"""How fast transactions begin, and so how long one may live before the engine forgets what it must check it against."""
+"""Measures the rate at which transactions begin, and so the time that one may live before the engine forgets too
+much."""
 
 from collections import deque
 
@@ -10,7 +11,7 @@ _STEP_S = 0.25
 
 
 class BeginRate:
-    """The begins of the last seconds. `sample` is called often, and keeps a few of the counts it is given."""
+    """The begins of the last seconds. `sample` is called often, and keeps only some of the counts."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()

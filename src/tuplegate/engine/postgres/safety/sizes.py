@@ -1,20 +1,21 @@
-"""Databases that are larger than they may be.
+"""Keeps databases within their bounds.
 
-The size is measured from outside, once a second or so. In a database that is over its bound every statement that may
-write runs in a block, and before the commit the engine is asked what it did: if it added or changed rows, or began
-files of some size, and the database is still too large, nothing of it is applied. So deleting, truncating, dropping and
-vacuuming go on, however they are written, and make room at once. What makes a database grow far beyond its bound while
-it runs is ended. Code that would run after the question, at the commit itself or inside of VACUUM, must not: what could
-run any is refused. The engine has no bound of its own for this, and rights cannot serve: a table's owner always may.
+The size is measured from outside, once a second or so. In a full database every statement that may write runs in a
+block, and before the commit the engine is asked for its effect: if it added or changed rows, or began files of some
+size, and the database is still too large, it is rolled back. So every way to delete, truncate, drop and vacuum still
+works, and makes room at once. A statement that makes its database grow far beyond its bound is ended. Code that would
+run after the question, at the commit itself or inside of VACUUM, could evade it: so a statement that could run such
+code is refused. The engine has no bound of its own for this, and rights do not help: a table's owner may always write
+to it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.libpq.pools.pool import Member
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
 from tuplegate.engine.run.ends import MAKE_ROOM, explain_full
 
@@ -25,12 +26,12 @@ SELECT d.datname, pg_database_size(d.oid),
        * greatest((SELECT count(*) FROM pg_shdepend s WHERE s.dbid = d.oid) - {_SHARED_ROWS_FREE}, 0)
   FROM pg_database d WHERE d.datname = ANY (string_to_array($1, ','))
 """
-"""Bytes of files, and of rows in a catalog that all databases share: one for each right of a role to an object."""
+"""The bytes of files, and of rows in a catalog that all databases share: one for each right of a role to an object."""
 
 _SLACK_BYTES = 64 * 2**10
-"""What new files may take: making an empty table, or emptying one, begins some."""
+"""The bytes that new files may take: making an empty table, or emptying one, begins some."""
 _SLACK_ROWS = 2000
-"""What catalogs may take: an empty table takes some twenty rows of them."""
+"""The rows that catalogs may take: an empty table takes some twenty."""
 
 TAKES_ROOM = f"""
 CREATE FUNCTION tuplegate.takes_room(bytes_max bigint, newest oid) RETURNS boolean LANGUAGE sql VOLATILE
@@ -47,14 +48,14 @@ RETURN pg_database_size(current_database()) > bytes_max AND (
     SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relfilenode > newest AND relpersistence <> 't'
   ), 0) > {_SLACK_BYTES})
 """
-"""Whether the transaction that it is called in takes room that is not there.
+"""Whether the current transaction takes room in a database that is too large.
 
-That is: rows were added or changed, in tables, in large objects, or where long values of any catalog are put, the
-engine's statistics aside; or many rows were added to catalogs; or files were begun, by an index or by writing a table
-anew. What is temporary goes with the request.
+That is: it added or changed rows, in tables, in large objects, or in the storage for long values of any catalog, except
+for the engine's statistics; or it added many rows to catalogs; or it began files, by an index or by rewriting a table.
+Temporary objects do not count: they go with the request.
 """
 
-# The engine counts rows as of the last time it passed its counts on, so it is asked to do that before it begins.
+# The engine counts rows as of the last time it passed its counts on, so it must do that first.
 _BEFORE = Command(b"SELECT pg_catalog.max(relfilenode), pg_catalog.pg_stat_force_next_flush() FROM pg_catalog.pg_class")
 _TAKES_ROOM = b"SELECT tuplegate.takes_room($1, $2)"
 _RUNS_CODE = b"SELECT tuplegate.runs_code_at_commit($1)"
@@ -93,12 +94,12 @@ SELECT pg_database_size(current_database()) > bytes_max AND (
                      WHERE c.castfunc = ANY (ARRAY(SELECT own.oid FROM own))))));
 END
 """
-"""Whether code of the tenant's own may run when the transaction is committed, in a database that is too large.
+"""Whether code of the tenant's own may run at the commit, in a database that is too large.
 
-Constraint triggers that are deferred do, and queries of cursors WITH HOLD. What is deferred is listed nowhere, but
-every row that is added, changed or removed counts in the engine's counters of its table, and TRUNCATE, which resets
-those, is refused while anything is deferred there. Foreign and unique keys that are deferred are checked by the
-engine's own code, unless a cast or an index over an expression is the tenant's.
+Deferred constraint triggers do, and queries of cursors WITH HOLD. Deferred triggers are listed nowhere, but every row
+that is added, changed or removed counts in the engine's counters of its table, and TRUNCATE, which resets those, is
+refused while anything is deferred there. Deferred foreign and unique keys are checked by the engine's own code, unless
+a cast or an index over an expression is the tenant's.
 """
 
 VACUUM_RUNS_CODE = f"""
@@ -112,7 +113,7 @@ SELECT EXISTS (
          AND EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = computed.objid));
 END
 """
-"""Whether VACUUM can run code of the tenant's own: that which indexes and statistics are computed with."""
+"""Whether VACUUM can run code of the tenant's own: that of indexes and statistics over expressions."""
 
 _FAR_BYTES = 64 * 2**20
 
@@ -128,23 +129,24 @@ CODE_IN_VACUUM = (
 
 
 DISK_SHORT, DISK_LOW = -1, -2
-"""Stand for the bound of a database, where it is the disk that has little room left, or hardly any."""
+"""Stand for the bound of a database if the disk has little room left, or hardly any."""
 
 FREEING = frozenset({"delete", "truncate", "drop", "vacuum", "alter"})
-"""First words of what frees room, or may."""
+"""First words of statements that free room, or may."""
 TAKING = frozenset({"insert", "update", "merge", "create", "refresh", "reindex", "cluster", "copy"})
-"""First words of what takes room, also where it is rolled back afterwards."""
+"""First words of statements that take room, even if they are rolled back."""
 
 
 def check_keyword(bound: int, keyword: str, *, reads: bool) -> None:
-    """Raise where a statement must not even begin: it takes room on a disk that has little."""
+    """Raise if a statement must not even begin: it takes room on a disk that has little."""
     if bound < 0 and (keyword in TAKING or (bound == DISK_LOW and not reads and keyword not in FREEING)):
         raise explain_full(bound)
 
 
 @dataclass(slots=True)
 class SizeCheck:
-    """One request in a database that is full at `bound` bytes. Files are numbered; `newest` was there before."""
+    """The check of one request in a database that is full at `bound` bytes. `newest` is the number of the newest file
+    from before it."""
 
     state: DatabaseState
     bound: int
@@ -152,11 +154,11 @@ class SizeCheck:
 
     @classmethod
     async def before(cls, member: Member, state: DatabaseState, bound: int) -> "SizeCheck":
-        """To be called outside of the transaction."""
+        """Prepare a check. Call it outside of the transaction."""
         return cls(state, bound, await _ask(member, _BEFORE))
 
     async def check(self, member: Member) -> None:
-        """Check before the commit. Raises where the transaction took room that is not there."""
+        """Check before the commit. Raises if the transaction took room in a database that is too large."""
         if await _ask(member, Command(_TAKES_ROOM, [str(self.bound).encode(), self.newest], begins=False)) == b"t":
             raise self._refuse(MAKE_ROOM)
         if await _ask(member, Command(_RUNS_CODE, [str(self.bound).encode()], begins=False)) == b"t":
@@ -180,9 +182,9 @@ async def _ask(member: Member, question: Command) -> bytes:
 
 
 class SizeWatch:
-    """The bounds of databases, and which of them are beyond theirs. `bounds` has those that have one.
+    """The bounds of databases, and their last sizes. `bounds` has the databases that have one.
 
-    `disk` is DISK_SHORT or DISK_LOW where there is little room on the disk.
+    `disk` is DISK_SHORT or DISK_LOW if the disk has little room.
     """
 
     def __init__(self) -> None:
@@ -200,7 +202,7 @@ class SizeWatch:
             self.bounds[database] = bytes_max
 
     def note(self, measured: dict[str, tuple[int, int]], end: Callable[[str], None]) -> None:
-        """Take what was measured: of each database the bytes of its files, and those in shared catalogs.
+        """Take the measured sizes: of each database the bytes of its files, and those in shared catalogs.
 
         `end` is called for a database that is far beyond its bound and still grows.
         """
@@ -213,7 +215,8 @@ class SizeWatch:
         self._seen |= sizes
 
     def find_full_at(self, database: str) -> int | None:
-        """Return the bound of its files if it was over its own when last measured, or the bound of the disk."""
+        """Return the bound of the database's files if it was full when last measured, or the bound of the disk; None
+        otherwise."""
         if self.disk is not None:
             return self.disk
         bound = self.bounds.get(database)

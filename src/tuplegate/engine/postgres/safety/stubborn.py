@@ -1,15 +1,15 @@
-"""Ends server processes that ignore a cancel, and keeps count of those that ignore everything.
+"""Ends server processes that ignore a cancel, and counts those that ignore everything.
 
-Some functions of PostgreSQL run for hours without looking whether they were told to stop: `translate` of long texts is
-one of them. The steps, each taken where the one before did not help:
+Some functions of PostgreSQL run for hours without checking for a cancel: `translate` of long texts is one of them.
+These steps are taken, each if the one before did not help:
 
 1. The pool cancels the statement.
 2. After 5 seconds the process is told to terminate. Its database keeps the connection's place until it has ended.
-3. After 10 more seconds the database's server is killed, where that is its own and somebody can.
+3. After 10 more seconds the database's server is killed, if it has no other database and can be killed.
 4. After 10 more seconds the operator is told. While a database has `STUCK_MAX` such processes, it takes no requests. On
-   a standby one is enough: it may hold up the replay for all.
+a standby one is enough: it may hold up the replay for all.
 
-No single process is killed: the server would restart, and end the statements of everybody.
+No single process is killed: the server would restart, and end the statements of all its databases.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from tuplegate.background import keep
 from tuplegate.engine.port import EngineBusy, EngineFailure
-from tuplegate.keeping import keep
 
 _log: Final = structlog.get_logger()
 
 KILL_AFTER_S: Final = 10.0
 STUCK_AFTER_S: Final = 20.0
-"""Both since the process was told to terminate."""
+"""Both count from the moment at which the process was told to terminate."""
 STUCK_MAX: Final = 2
-"""Stuck processes of one database, as one worker counts them, at which the database takes no requests."""
+"""The number of stuck processes of one database, as one worker counts them, at which the database takes no requests."""
 _TICK_S: Final = 0.5
 
 _LOOK_SQL: Final = """
@@ -38,7 +38,8 @@ SELECT pid, datname, backend_start FROM pg_catalog.pg_stat_activity WHERE pid = 
 
 @dataclass(slots=True, eq=False)
 class Ending:
-    """A server process that was told to end at `since`. `settled` is set when it has, or when it counts as stuck."""
+    """A server process that was told to end at `since`. `settled` is set when it has ended, or when it counts as
+    stuck."""
 
     process: int
     database: str
@@ -50,7 +51,7 @@ class Ending:
     """Its server was to be killed."""
     is_stuck: bool = False
     started: str | None = None
-    """When the process was started: another may get its number."""
+    """The start time of the process: another process may get its number."""
     on_gone: Callable[[], None] | None = None
 
 
@@ -67,12 +68,12 @@ Terminate = Callable[[str, int], Awaitable[object]]
 """Tells a server process of a database to end. Raises EngineFailure."""
 
 Kill = Callable[[str], None]
-"""Has the server of one database killed, which has no other database."""
+"""Kills the server of one database, which has no other database."""
 
 
 class Stubborn:
-    """The server processes that were told to end. `kill` is None where nobody can, or where databases share a server.
-    `stuck_max` is how many a database may have before it takes no requests."""
+    """The server processes that were told to end. `kill` is None if nobody can kill the server, or databases share it.
+    `stuck_max` is the number that a database may have before it takes no requests."""
 
     def __init__(
         self, fetch: Fetch, terminate: Terminate, *, kill: Kill | None = None, stuck_max: int = STUCK_MAX
@@ -84,14 +85,14 @@ class Stubborn:
         self._endings: dict[int, Ending] = {}
         self._task: asyncio.Task[None] | None = None
         self.full: frozenset[str] = frozenset()
-        """The databases that have as many stuck processes as they may."""
+        """The databases that have too many stuck processes."""
 
     @property
     def stuck(self) -> int:
         return sum(ending.is_stuck for ending in self._endings.values())
 
     def check(self, database: str) -> None:
-        """Raise EngineBusy while the database has as many stuck processes as it may."""
+        """Raise EngineBusy while the database has too many stuck processes."""
         if database in self.full:
             raise EngineBusy(
                 f"{self._stuck_max} statements of this database ignore that they were told to end;"
@@ -99,7 +100,7 @@ class Stubborn:
             )
 
     async def end(self, database: str, process: int) -> Ending:
-        """Tell a server process to terminate, and look after it from now on."""
+        """Tell a server process to terminate, and watch it from now on."""
         loop = asyncio.get_running_loop()
         ending = self._endings.get(process)
         if ending is None:
@@ -110,7 +111,7 @@ class Stubborn:
         return ending
 
     async def is_gone(self, database: str, process: int) -> bool:
-        """Return whether a server process has ended; tell it to terminate where it has not. Raises EngineFailure."""
+        """Return whether a server process has ended; if it has not, tell it to terminate. Raises EngineFailure."""
         return not await self._terminate(database, process)
 
     async def close(self) -> None:
@@ -184,7 +185,7 @@ class Stubborn:
             )
 
     def _kill_server(self, kill: Kill, database: str) -> None:
-        """Once for all processes of the database: the next one is of a new server."""
+        """Kill the server, once for all processes of the database: a later process belongs to a new server."""
         for ending in self._endings.values():
             ending.is_killed = ending.is_killed or ending.database == database
         _log.error("the server of a database is killed: a statement ignores cancel and terminate", database=database)

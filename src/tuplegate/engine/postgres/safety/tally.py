@@ -1,9 +1,9 @@
-"""Numbers that all workers of one service process group see: how many transactions each has begun, and their shares;
-and the versions of databases' definitions (`definitions.py`).
+"""Numbers that all workers of one service process group share: how many transactions each has begun, the group's shares
+of the engine's pool, and the versions of databases' definitions (`definitions.py`).
 
-Shared memory, made by the supervisor before it forks. Every number has one writer at a time and is aligned, so a reader
-sees an old value or a new one and no lock is needed. A worker that is started again goes on with its predecessor's
-number. Where two numbers belong together, their writer's order makes an old one the cautious one: see `lease.py`.
+The supervisor makes this memory before it forks. Every number has one writer at a time and is aligned, so a reader sees
+an old value or a new one and no lock is needed. A restarted worker continues its predecessor's number. If two numbers
+belong together, their writer's order makes an old one the cautious one: see `lease.py`.
 """
 
 import mmap
@@ -12,7 +12,7 @@ import secrets
 import tempfile
 from zlib import crc32
 
-from tuplegate.engine.libpq.definitions import Versions
+from tuplegate.engine.libpq.pools.definitions import Versions
 
 NEVER = 2**63 - 1
 """A time, or a number, that is not reached."""
@@ -20,29 +20,31 @@ NEVER = 2**63 - 1
 
 # The places before the workers' counts. Times are of the machine's monotonic clock, in nanoseconds.
 OTHERS_FLOOR = 0
-"""So many have the other groups begun, at least."""
+"""The least number that the other groups have begun."""
 OTHERS_CEILING = 1
-"""So many have they begun, at most, until `VIEW_UNTIL`."""
+"""The largest number that the other groups can have begun, until `VIEW_UNTIL`."""
 VIEW_UNTIL = 2
 OWN_CEILING = 3
-"""So many may this group begin, until `LEASE_UNTIL`."""
+"""The number that this group may begin, until `LEASE_UNTIL`."""
 LEASE_UNTIL = 4
 SEAL_UNTIL = 5
-"""What `VIEW_UNTIL` is by the engine's clock, in microseconds since 1970."""
+"""`VIEW_UNTIL` by the engine's clock, in microseconds since 1970."""
 OTHERS_UNTIL = 6
-"""Until then another group may still end statements that it has begun."""
+"""The time until which another group may still end statements that it has begun."""
 _COUNTS = 7
 
 
 _OF_CELLS = 1 << 12
-"""Cells that have the same place count each other's transactions as their own, which only makes them more careful."""
+"""The number of places. Cells that share one count each other's transactions as their own, which only makes them more
+careful."""
 
 
 class Tally:
-    """`workers` is how many share it; `shared` says that other groups use the same engine, or may.
+    """The numbers of one group on one engine. `workers` share it; `shared` says that other groups use the same engine,
+    or may.
 
-    Then nothing may begin until a lease says so. `lock` is for the worker that sees to the lease. `numbers` and
-    `versions` are given where they are part of something larger.
+    Then nothing may begin until a lease says so. `lock` is for the worker that publishes the lease. `numbers` and
+    `versions` are given if they are part of something larger.
     """
 
     def __init__(
@@ -66,12 +68,12 @@ class Tally:
 
     @property
     def begun(self) -> int:
-        """Return how many transactions this group has begun."""
+        """Return the number of transactions that this group has begun."""
         return sum(self.counts)
 
 
 class CellTallies:
-    """The tallies of all cells. Each cell has a place by its name, which nobody has to agree on."""
+    """The tallies of all cells. A cell's place is computed from its name, so workers need not agree on it."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -79,7 +81,7 @@ class CellTallies:
         self._versions = Versions(workers, is_alone=True)
 
     def take_over(self, worker: int) -> None:
-        """End what a worker's predecessor had under way when it died."""
+        """End the changes that a worker's predecessor had under way when it died."""
         self._versions.take_over(worker)
 
     def find(self, cell: str) -> Tally:

@@ -1,1 +1,1 @@
-"""Databases of tenants: made, copied, moved, dumped; their roles and rights."""
+"""Makes, copies, measures and drops the databases of tenants."""

@@ -1,11 +1,12 @@
-"""Makes a copy of a database name its own roles where it names the source's: owners, rights, default rights, policies.
+"""Replaces the source's roles by the copy's own wherever a copied database names them: owners, rights, default rights,
+policies.
 
-It is done with the rights of both databases' roles and no others, by statements that any owner may send.
+This runs with the rights of both databases' roles and no others, by statements that any owner may send.
 """
 
 from typing import Final
 
-from tuplegate.engine.postgres.tenancy.roles import name_roles
+from tuplegate.engine.postgres.rights.roles import name_roles
 
 _REWRITE: Final = r"""
 DO $$
@@ -94,7 +95,8 @@ END $$
 
 
 def write_rewriting(source: str, name: str) -> list[str]:
-    """Return statements for the copy, sent by a role with the rights of both databases' roles. Each may be repeated."""
+    """Return statements for the copy; a role with the rights of both databases' roles runs them. Each may be
+    repeated."""
     former, later = name_roles(source), name_roles(name)
     return [
         *(f"REASSIGN OWNED BY {old} TO {new}" for old, new in zip(former, later, strict=True)),

@@ -1,6 +1,6 @@
 """Makes, copies, moves, measures and drops databases of tenants. Every step may be repeated after a crash.
 
-The service's own role does it, which owns them; what belongs to the tenant in them is seen to by the tenant's role.
+The service's own role does it, since it owns them; the tenant's role changes the tenant's own objects in them.
 """
 
 import asyncio
@@ -11,9 +11,14 @@ from functools import partial
 
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
-from tuplegate.engine.libpq.logins import database_secret
-from tuplegate.engine.libpq.quoting import quote_text
-from tuplegate.engine.postgres.own.admin import (
+from tuplegate.engine.libpq.connections.logins import database_secret
+from tuplegate.engine.libpq.values.quoting import quote_text
+from tuplegate.engine.postgres.rights import roles
+from tuplegate.engine.postgres.rights.roles import name_roles
+from tuplegate.engine.postgres.rights.walls import FULL, Walls
+from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
+from tuplegate.engine.postgres.service import records
+from tuplegate.engine.postgres.service.admin import (
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
     AdminConnector,
@@ -21,43 +26,39 @@ from tuplegate.engine.postgres.own.admin import (
     TenantSession,
     set_password,
 )
-from tuplegate.engine.postgres.own.metadata import NOTE_RECOVERED
-from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
-from tuplegate.engine.postgres.tenancy import copies, roles, template
-from tuplegate.engine.postgres.tenancy.carrying import Side, allow_dump, check_fit, dump_and_restore
-from tuplegate.engine.postgres.tenancy.comparing import compare_sides
-from tuplegate.engine.postgres.tenancy.following import PUBLICATION, Follower, Limits, stop_following, try_to_stop
-from tuplegate.engine.postgres.tenancy.record_copies import bring_notes, carry_records
+from tuplegate.engine.postgres.service.metadata import NOTE_RECOVERED
+from tuplegate.engine.postgres.tenancy import copies, template
 from tuplegate.engine.postgres.tenancy.role_removal import BUSY, IN_USE, RoleRemover, end_holders
-from tuplegate.engine.postgres.tenancy.roles import name_roles
-from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
-from tuplegate.engine.postgres.transaction import records
+from tuplegate.engine.postgres.transfer.carrying import Side, allow_dump, check_fit, dump_and_restore
+from tuplegate.engine.postgres.transfer.comparing import compare_sides
+from tuplegate.engine.postgres.transfer.following import PUBLICATION, Follower, Limits, stop_following, try_to_stop
+from tuplegate.engine.postgres.transfer.record_copies import bring_notes, carry_records
 
 _MISSING, _NO_RIGHT = "3D000", "42501"
 _EXISTS = ("42P04", "23505")
-"""The second where somebody else is making it just now, such as a server process whose worker was killed."""
+"""The second means that somebody else is making it just now, such as a server process whose worker was killed."""
 
 _DROP_WAITS = (*BUSY, _NO_RIGHT)
-"""Also where somebody is in it whom the service may not end, such as whoever looks after the server."""
+"""Also retry if a session is in the database that the service may not end, such as an administrator's."""
 
 _VANISHED = "42704"
-"""A database that the statement has listed was dropped before its size was read."""
+"""A listed database was dropped before its size was read."""
 
 _END_MAKERS = (
     "SELECT wait_event = 'SyncRep' OR pg_terminate_backend(pid, 1000) FROM pg_stat_activity"
     " WHERE state = 'active' AND starts_with(query, $1 || ' ')"
 )
-"""Ends whoever makes a database: a worker that was killed may have left that to its server process."""
+"""Ends server processes that make a database: the worker of one may have been killed."""
 
 _TRY_AGAIN_S = 0.1
 _DROP_TRIES_S = 10.0
 _COPY_TRIES_S = 4.0
-"""The engine itself waits for 5 s. What wants to use the source meanwhile is turned away after 10 s."""
+"""The engine itself waits for 5 s. Meanwhile, other work on the source is refused after 10 s."""
 
 _PATIENCE = 10
 
 _SILENCE_S = 10.0
-"""How long what was prepared in a database may take to be committed."""
+"""The time for committing prepared transactions of a database."""
 
 _PREPARED = "SELECT gid, owner FROM pg_prepared_xacts WHERE database = $1"
 
@@ -75,8 +76,8 @@ SELECT count(*), count(*) FILTER (WHERE state = 'active' AND pid <> pg_backend_p
 
 
 class PostgresDatabases:
-    """The databases of one server. `secret` is the installation's; `temp_mb` what a statement may write into temporary
-    files, where the server is not told that itself; `walls` how the template was made."""
+    """The databases of one server. `secret` is the installation's; `temp_mb` bounds the temporary files of a statement,
+    unless the server has that bound in its own settings; `walls` describes how the template was made."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class PostgresDatabases:
         return self.furnishing
 
     async def open(self, name: str) -> None:
-        """Let the tenant in, and give the records what they need. May be repeated at any time."""
+        """Let the tenant in, and give the records their secret and rights. May be repeated at any time."""
         async with self._session(METADATA_DATABASE) as session:
             for role in name_roles(name):
                 await set_password(session, role, self._secret)
@@ -132,7 +133,7 @@ class PostgresDatabases:
     async def copy(self, source: str, name: str) -> None:
         """Make a copy that names nothing of the source. Raises EngineBusy while the source is used.
 
-        It waits for a while: whoever uses the source was asked to let go.
+        It waits for a while: users of the source were asked to leave.
         """
         deadline = asyncio.get_running_loop().time() + _COPY_TRIES_S
         while True:
@@ -163,8 +164,8 @@ class PostgresDatabases:
 
     @asynccontextmanager
     async def _make_copying_role(self, source: str, name: str) -> AsyncIterator[str]:
-        """Make a role for the time of a copy. The new writing role has the source's rights meanwhile: where it is to
-        own what is in a schema, it must have rights to that schema, which may come later."""
+        """Make a role for the duration of a copy. Meanwhile the new writing role has the source's rights: to own
+        objects in a schema it needs rights to that schema, which may be granted later."""
         role, writer, former = roles.name_copy_role(name), name_roles(name)[0], name_roles(source)[0]
         async with self._session(METADATA_DATABASE) as session:
             await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
@@ -181,7 +182,7 @@ class PostgresDatabases:
                 await self._role_remover.remove(session, name, role)
 
     async def silence(self, name: str) -> None:
-        """Cancel what runs, which gets its error; cut off what still holds a connection then."""
+        """Cancel running statements, which get their error; then end the sessions that are left."""
         deadline = asyncio.get_running_loop().time() + _SILENCE_S
         async with self._session(METADATA_DATABASE) as session:
             await self._end_all(session, name)
@@ -203,7 +204,8 @@ class PostgresDatabases:
             await asyncio.sleep(_TRY_AGAIN_S)
 
     async def finish_prepared(self, name: str) -> None:
-        """Commit what was prepared in it, as whoever prepared it: nobody else may, and prepared means decided."""
+        """Commit transactions that were prepared in the database, as the role that prepared them: no other may, and
+        prepared means decided."""
         async with self._session(METADATA_DATABASE) as metadata:
             prepared = await metadata.fetch(_PREPARED, name)
             for owner in sorted({str(owner) for _, owner in prepared} & set(name_roles(name))):
@@ -217,7 +219,7 @@ class PostgresDatabases:
                             continue  # somebody else was quicker, or it goes with the next try
 
     async def keep_outcomes(self, source: str, name: str) -> None:
-        """Copy what is on record of the transactions of one database to another."""
+        """Copy the records of one database's transactions to another."""
         async with self._session(source, patient=True) as old, self._session(name, patient=True) as new:
             await carry_records(old, new)
 
@@ -256,7 +258,8 @@ class PostgresDatabases:
 
     @asynccontextmanager
     async def _allow_applying(self, role: str) -> AsyncIterator[None]:
-        """Let the role apply what has happened elsewhere: triggers and foreign keys have acted there."""
+        """Let the role apply changes from the source without triggers and foreign keys, which have acted there
+        already."""
         async with self._session(METADATA_DATABASE) as session:
             try:
                 await session.fetch(f"GRANT SET ON PARAMETER session_replication_role TO {role}")
@@ -317,9 +320,9 @@ class PostgresDatabases:
             await session.fetch("ANALYZE")
 
     async def drop(self, name: str) -> None:
-        """Drop a database, ending whatever runs in it. What was prepared there is decided, so it is committed first.
+        """Drop a database, ending all its sessions. Commit its prepared transactions first, since they are decided.
 
-        A role that others still name cannot go; it is kept from logging in, and no reason to keep the database.
+        A role that others still name cannot be dropped; it cannot log in, and the database is dropped all the same.
         """
         async with self._session(METADATA_DATABASE, patient=True) as session:
             deadline = asyncio.get_running_loop().time() + _DROP_TRIES_S
@@ -336,7 +339,7 @@ class PostgresDatabases:
         await self._role_remover.remove_left()
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the bytes of those that exist, as they are bounded."""
+        """Return the sizes of the databases that exist, as their bounds count them."""
         async with self._session(METADATA_DATABASE) as session:
             while True:
                 try:
@@ -370,7 +373,7 @@ class PostgresDatabases:
 
 
 async def _try_to_drop(session: AdminSession, name: str) -> port.StatementFailed | None:
-    """Drop a database. Return why it could not be dropped, if that is worth another try."""
+    """Drop a database. Return the failure if it is worth another try."""
     is_being_made = await session.fetch(_END_MAKERS, f"CREATE DATABASE {name}")
     try:
         await session.fetch(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,15 +1,16 @@
-"""Asks the catalog what is in a tenant's database, and whether the engine keeps its word.
+"""Lists the tables of a tenant's database, and reads whether the engine's commits are durable.
 
-They run with the rights of whoever asks, in a function that was parsed where nothing of a tenant's was, so no operator
-or function of a tenant's can be meant by them.
+The questions run with the rights of the key that asks, in a function that was parsed before the tenant had defined
+anything, so that no operator or function of the tenant's can be called by them.
 """
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.commands import Command
-from tuplegate.engine.libpq.connection import CHUNK_ROWS
+from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.connection import CHUNK_ROWS
 from tuplegate.engine.port import Durability, EngineBusy, StatementFailed, Tables
-from tuplegate.engine.postgres.query.session import SessionRun
+from tuplegate.engine.postgres.pools.pool import Pool
+from tuplegate.engine.run.session import SessionRun
 
 _BEGIN = [
     Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"),
@@ -21,8 +22,8 @@ _COMMIT = Command(b"COMMIT")
 _LOCK_NOT_AVAILABLE = "55P03"
 _ATTEMPTS_MAX = 3
 
-# Sizes and defaults are read under a lock on their relation. One that another transaction has for itself alone, or
-# waits for, is listed without them; what is locked after that look costs another attempt.
+# Sizes and defaults are read under a lock on their relation. A relation that another transaction has locked
+# exclusively, or waits to, is listed without them; one that is locked after that look costs another attempt.
 TABLES_FUNCTION = r"""
 CREATE FUNCTION tuplegate.tables() RETURNS SETOF json LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -93,7 +94,7 @@ _DURABLE = {
 _STANDBYS = "synchronous_standby_names"
 
 
-async def find_tables(session: SessionRun, bytes_max: int) -> Tables:
+async def find_tables(session: SessionRun[Pool], bytes_max: int) -> Tables:
     attempt = 1
     while True:
         items = _Items(bytes_max)
@@ -128,7 +129,7 @@ class _Items:
             self.texts.append(text)
 
 
-async def read_durability(session: SessionRun) -> Durability:
+async def read_durability(session: SessionRun[Pool]) -> Durability:
     names = "{" + ",".join((*_DURABLE, _STANDBYS)) + "}"
     settings = {str(name): str(value) for name, value in (await session.run(_DURABILITY, names)).rows}
     durable = all(settings.get(name) in values for name, values in _DURABLE.items())

@@ -1,4 +1,4 @@
-"""Removes the roles of a database that is gone, also those that somebody else still names."""
+"""Removes the roles of a dropped database, including roles that other tenants have granted rights to."""
 
 import asyncio
 import math
@@ -7,7 +7,9 @@ from contextlib import suppress
 import structlog
 
 from tuplegate.engine.port import EngineBusy, EngineFailure, StatementFailed
-from tuplegate.engine.postgres.own.admin import (
+from tuplegate.engine.postgres.rights import roles
+from tuplegate.engine.postgres.rights.roles import name_roles
+from tuplegate.engine.postgres.service.admin import (
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
     NO_SUCH_ROLE,
@@ -16,14 +18,12 @@ from tuplegate.engine.postgres.own.admin import (
     TenantSession,
     write_membership,
 )
-from tuplegate.engine.postgres.tenancy import roles
-from tuplegate.engine.postgres.tenancy.roles import name_roles
 
 _log = structlog.get_logger()
 
 IN_USE, _DEPENDED_ON = "55006", "2BP01"
 BUSY = (IN_USE, LOCK_NOT_AVAILABLE, "XX000")
-"""In use; locked; changed by somebody else just now."""
+"""In use; locked; changed by another session just now."""
 
 # Tenants can name the databases and roles of others, and so hold a lock on them; but they have no business there.
 _END_HOLDERS = f"""
@@ -43,12 +43,12 @@ SELECT rolname FROM pg_roles r WHERE rolname ~ '^tg_[a-z0-9]+_[rwdc]$' AND NOT r
    AND EXISTS (SELECT FROM pg_auth_members m WHERE m.roleid = r.oid AND m.admin_option
                   AND m.member = (SELECT oid FROM pg_roles WHERE rolname = current_user))
 """
-"""Roles of this installation that stayed behind when their database was dropped."""
+"""Roles of this installation that were left when their database was dropped."""
 _LEFT_EVERY_S = 60.0
 
 
 async def end_holders(session: AdminSession, database: str) -> None:
-    """End tenants that hold a lock on another's database or role."""
+    """End sessions of tenants that hold a lock on this database or its roles."""
     await session.fetch(_END_HOLDERS, database)
 
 
@@ -61,8 +61,8 @@ class RoleRemover:
         self._look_at = -math.inf
 
     async def remove(self, session: AdminSession, database: str, role: str) -> None:
-        """Remove a role. One that others still name cannot go: it is kept from logging in, and tried again later.
-        Raises EngineBusy where it cannot be kept from that."""
+        """Remove a role. If others still name it, prevent its login, and try again later. Raises EngineBusy if its
+        login cannot be prevented."""
         try:
             try:
                 await session.fetch(f"DROP ROLE IF EXISTS {role}")
@@ -82,11 +82,11 @@ class RoleRemover:
                     raise EngineBusy("a role can still log in; it is removed later") from refused
 
     async def _take_back_rights(self, session: AdminSession, role: str) -> None:
-        """Take back what other tenants have granted to it, which they may, since they can name it. Only they can take
-        it back; the role itself has no rights any more that they could use."""
+        """Revoke the rights that other tenants have granted to the role, as they may, since they can name it. Only they
+        can revoke them: so make each, for a moment, a member of the role."""
         if roles.is_copying(role):  # it may have been left in the middle of a move
             await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
-        options = await write_membership(session, inherit=True)
+        options = await write_membership(session, may_switch=False)
         for (database,) in await session.fetch(_NAMED_IN, role):
             writer = name_roles(str(database))[0]
             await session.fetch(f"GRANT {role} TO {writer}{options}")
@@ -95,7 +95,7 @@ class RoleRemover:
             await session.fetch(f"REVOKE {role} FROM {writer}")
 
     async def remove_left(self) -> None:
-        """Try again what could not be removed; what another process has left is looked for less often."""
+        """Try again to remove roles that were left; look less often for those that another process has left."""
         now = asyncio.get_running_loop().time()
         if now < self._look_at:
             return

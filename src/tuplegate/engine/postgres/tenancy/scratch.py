@@ -2,12 +2,10 @@
 
 A worker holds the name of every schema that it uses, by a lock that vanishes with it. So a schema whose name nobody
 holds was left by a worker that died, and whoever finds it drops it: a worker when it starts, and whoever next makes one
-in the same database. A name carries a MAC: a schema of the tenant's own is never taken for one, however it is called.
+in the same database.
 """
 
 import asyncio
-import hashlib
-import hmac
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,18 +13,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import structlog
 
 from tuplegate.engine.port import CommitsRefused, EngineFailure
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
+from tuplegate.engine.postgres.service.scratch_names import find_schemas, sign_name
 from tuplegate.engine.postgres.transaction.recovery import Recovery
 
 _log = structlog.get_logger()
-
-PREFIX = "tuplegate_scratch_"
 
 LOOK_EVERY_S = 2.0
 
 
 class Scratch:
-    """`hold` is the ledger's."""
+    """Makes and drops scratch schemas. `hold` is the ledger's."""
 
     def __init__(
         self,
@@ -44,11 +41,11 @@ class Scratch:
 
     @asynccontextmanager
     async def schema(self, database: str) -> AsyncIterator[str]:
-        """Raises CommitsRefused while nothing may be written."""
+        """Make a schema, and drop it when the block is left. Raises CommitsRefused while nothing may be written."""
         refusal = self._connector.primary.refuses
         if refusal is not None:
             raise CommitsRefused(refusal)
-        name = _sign_name(self._secret, secrets.token_hex(8))
+        name = sign_name(self._secret, secrets.token_hex(8))
         async with self._hold(f"scratch/{name}"):
             making = asyncio.get_running_loop().create_task(self._make(database, name))
             try:
@@ -63,7 +60,7 @@ class Scratch:
             await session.fetch(f"CREATE SCHEMA {name}")
 
     async def _unmake(self, making: "asyncio.Task[None]", database: str, name: str) -> None:
-        """Drop a schema, also after a client that left while it was being made."""
+        """Drop a schema, even if its client left while it was being made."""
         await asyncio.wait([making])
         try:
             async with self._session(database) as session:
@@ -75,7 +72,8 @@ class Scratch:
     # -- what others have left ----------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Drop what was left in any database by workers that died, and later what this one could not drop itself."""
+        """Drop schemas that dead workers have left in any database, and later those that this worker could not drop
+        itself."""
         try:
             if self._everywhere or self._suspects:
                 there = await self._databases()
@@ -123,16 +121,3 @@ class Scratch:
 
     def _session(self, database: str) -> AdminSession:
         return TenantSession(self._connector, self._secret, database)
-
-
-def _sign_name(secret: bytes, nonce: str) -> str:
-    """Return the name with its MAC, the same in every database: a copy of one may hold what was scratch in it."""
-    mac = hmac.new(secret, f"scratch/{nonce}".encode(), hashlib.sha256).hexdigest()
-    return f"{PREFIX}{nonce}{mac[:16]}"
-
-
-async def find_schemas(session: AdminSession, secret: bytes) -> list[str]:
-    """Return the scratch schemas of a database. One of the tenant's own is never among them, however it is called."""
-    rows = await session.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
-    names = (str(name) for (name,) in rows)
-    return [name for name in names if name == _sign_name(secret, name[len(PREFIX) :][:16])]

@@ -1,30 +1,32 @@
-"""Makes what every database of a tenant has from the start: its template, and the same for those of older versions.
+"""Makes the service's own objects in every database of a tenant: in the template, and anew in databases of older
+versions.
 
-A superuser makes it, when the service starts and never later: tenants' databases are copies of the template, which need
-no more than the service's own role. What is revoked here stays revoked in every copy. A role that is no superuser makes
-what it can of it (`walls.py`).
+A superuser makes the template when the service starts and never later: tenants' databases are copies of it, for which
+the service's own role suffices. A right that is revoked here stays revoked in every copy. A role that is no superuser
+makes as much of it as it can (`walls.py`).
 
-All of it is made with a search path that holds nothing but the engine's own names, in databases where the tenant may
-have defined anything. The functions are of two kinds, and neither looks up a name when it runs: those of SQL parsed
-when they are made, with the rights of whoever calls them; and those of `records.py` and `windows.py`, with the rights
-of two roles that have next to none.
+All statements run with a search path of the engine's own names, in databases where the tenant may have defined
+anything. The functions are of two kinds, and neither looks up a name when it runs: SQL functions that are parsed when
+they are made, with the rights of their caller; and those of `records.py` and `windows.py`, with the rights of two roles
+that have next to none.
 """
 
 import hashlib
 from typing import Final
 
-from tuplegate.engine.libpq import types
-from tuplegate.engine.libpq.quoting import quote
-from tuplegate.engine.postgres.own.owners import Owners
-from tuplegate.engine.postgres.safety import database_state, sizes, traces
-from tuplegate.engine.postgres.tenancy import inspect, windows
-from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
-from tuplegate.engine.postgres.transaction import records
+from tuplegate.engine.libpq.values import types
+from tuplegate.engine.libpq.values.quoting import quote
+from tuplegate.engine.postgres.rights import windows
+from tuplegate.engine.postgres.rights.owners import Owners
+from tuplegate.engine.postgres.rights.walls import FULL, Walls
+from tuplegate.engine.postgres.safety import database_state, left_settings, sizes
+from tuplegate.engine.postgres.service import records
+from tuplegate.engine.postgres.tenancy import inspect
 
 ENDING: Final = "pg_(terminate|cancel)_backend"
 """Matches the names of functions that end or cancel statements of others."""
 FILLING: Final = "pg_logical_emit_message|pg_export_snapshot"
-"""Matches those that fill what all databases share: the log of changes, a directory of small files."""
+"""Matches functions that fill what all databases share: the log of changes, a directory of small files."""
 SHOWING: Final = "|".join(
     (
         # They show the texts, places and numbers of others.
@@ -46,7 +48,7 @@ SHOWING: Final = "|".join(
         "pg_sync_replication_slots",
     )
 )
-"""Matches those that show what others do, or are for programs of the engine's own."""
+"""Matches functions that show the activity of others, or are for programs of the engine's own."""
 _REVOKED: Final = f"{ENDING}|{SHOWING}|{FILLING}"
 _REVOKE_FUNCTIONS: Final = f"""
 DO $$
@@ -58,23 +60,23 @@ BEGIN
   END LOOP;
 END $$
 """
-"""By their names, since their parameters differ from version to version of the engine."""
+"""By their names, since their parameters differ between versions of the engine."""
 _REVOKE_EACH: Final = "EXECUTE format('REVOKE EXECUTE ON FUNCTION pg_catalog.%s FROM PUBLIC', function);"
 _TRY_TO_REVOKE_FUNCTIONS: Final = _REVOKE_FUNCTIONS.replace(
     _REVOKE_EACH, f"BEGIN {_REVOKE_EACH} EXCEPTION WHEN insufficient_privilege THEN NULL; END;"
 )
-"""The engine refuses where the role has no right at all to a function, and only warns where it has some."""
+"""The engine refuses if the role has no right at all to a function, and only warns if it has some."""
 
 CATALOGS: Final = "pg_catalog.pg_db_role_setting, pg_catalog.pg_shdepend, pg_catalog.pg_auth_members"
-"""Catalogs that the databases of a server share, with a tenant's own texts or figures in them. The others name tenants
-only by ids that mean nothing."""
+"""Catalogs that the databases of a server share and that contain a tenant's own texts or figures. The others name
+tenants only by ids that mean nothing."""
 _REVOKED_CATALOGS: Final = f"{CATALOGS}, pg_catalog.pg_group, pg_catalog.pg_roles, pg_catalog.pg_user"
 _SHOWN_COLUMNS: Final = {
     "pg_roles": "oid, rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication,"
     " rolconnlimit, rolvaliduntil, rolbypassrls",
     "pg_user": "usename, usesysid, usecreatedb, usesuper, userepl, usebypassrls, valuntil",
 }
-"""All but the settings that a role was given, and what stands for its password."""
+"""All columns except a role's settings and its password."""
 
 # These write without a right to any table. Whether a transaction is read-only is the client's own choice on `GET /v2`,
 # and before version 16 they do not ask. So only who may write may call them.
@@ -99,8 +101,7 @@ _FOLLOWING_FUNCTIONS: Final = (
 
 # What an older version has made is made anew, whatever it looked like. The functions that views of the engine's own
 # depend on are replaced instead. A tenant may have made something that depends on one: that keeps the old one, under
-# another name and with no more rights than the tenant's own. Advisory locks of an older version are in the place of the
-# engine's own, and call those whose names begin with `raw`.
+# another name and with no more rights than the tenant's own.
 _DROP_FUNCTIONS: Final = """
 DO $$
 DECLARE found record;
@@ -108,7 +109,7 @@ BEGIN
   FOR round IN 1..3 LOOP
     FOR found IN SELECT oid, oid::regprocedure AS name FROM pg_proc
                   WHERE pronamespace = 'tuplegate'::regnamespace AND oid >= 16384
-                    AND proname !~ '^(shown|raw|former)_'
+                    AND proname !~ '^(shown|former)_'
     LOOP
       BEGIN
         EXECUTE format('DROP FUNCTION %s', found.name);
@@ -131,12 +132,12 @@ _FUNCTIONS: Final = (
     sizes.VACUUM_RUNS_CODE,
     types.TYPES_FUNCTION,
 )
-"""With the rights of whoever calls them."""
+"""Functions that run with the rights of their caller."""
 
 
 def write_furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
-    """Return statements that make what is the service's own in a database, in one transaction. Whoever runs them is a
-    superuser, or has the rights of the installation's own roles and makes what `walls` says."""
+    """Return statements that make the service's own objects in a database, in one transaction. The role that runs them
+    is a superuser, or has the rights of the installation's own roles and makes what `walls` says."""
     return [
         "CREATE SCHEMA IF NOT EXISTS tuplegate",
         "REVOKE ALL ON SCHEMA tuplegate FROM PUBLIC",
@@ -173,26 +174,26 @@ def _lend_rights(owners: Owners, action: str, walls: Walls) -> list[str]:
 
 
 def _list_memory_functions(owners: Owners, walls: Walls) -> list[str]:
-    """Return the functions that ask how much memory the settings of a session take. By default only who reads all
-    statistics may ask."""
+    """Return the functions that measure the memory of a session's settings. By default only a role that reads all
+    statistics may do that."""
     if walls.full:
-        return [traces.FUNCTION]
+        return [left_settings.FUNCTION]
     if not walls.sees_memory:
-        return [traces.FUNCTION_WITHOUT_MEMORY]
+        return [left_settings.FUNCTION_WITHOUT_MEMORY]
     return [
-        traces.MEMORY_FUNCTION,
+        left_settings.MEMORY_FUNCTION,
         f"ALTER FUNCTION tuplegate.settings_memory() OWNER TO {quote(owners.warden)}",
-        traces.FUNCTION_OF_WARDEN,
+        left_settings.FUNCTION_OF_WARDEN,
     ]
 
 
 def stamp_version(statements: list[str]) -> str:
-    """Return a version that stands for what a database was furnished with."""
+    """Return a version that identifies the furnishing that these statements make."""
     return hashlib.sha256("\n".join(statements).encode()).hexdigest()[:16]
 
 
 def give_writing_functions(writer: str) -> str:
-    """Return a statement that gives the writing role alone what writes without a right to a table."""
+    """Return a statement that grants functions that write without a right to a table, to the writing role alone."""
     return _write_for_functions(
         f"EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);",
         f"AND NOT has_function_privilege('{writer}', oid, 'EXECUTE')",
@@ -200,7 +201,7 @@ def give_writing_functions(writer: str) -> str:
 
 
 def take_writing_functions(writer: str) -> str:
-    """Return a statement that takes it back from a role that has nothing to do with the database."""
+    """Return a statement that revokes them from a role that has nothing to do with the database."""
     return _write_for_functions(f"EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM {writer}', f);")
 
 
@@ -212,7 +213,7 @@ def _grant_writing_functions(owners: Owners) -> str:
 
 
 def _grant_following(owners: Owners) -> str:
-    """Return a statement that grants what it takes to follow a database that moves to another engine
+    """Return a statement that grants the functions for following a database that moves to another engine
     (`following.py`)."""
     names = ", ".join(f"'{name}'" for name in _FOLLOWING_FUNCTIONS)
     return f"""

@@ -1,1 +1,1 @@
-"""Transactions in two phases, the records that commit with them, and what became of those that were lost."""
+"""Transactions in two phases, and what became of those that were lost."""

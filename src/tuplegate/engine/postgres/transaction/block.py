@@ -1,6 +1,7 @@
-"""A block on one connection: the statements that run in it, and what they leave there.
+"""A block on one connection: the statements that run in it, and their leftovers on the connection.
 
-`Block` is the writer of its runner: it turns the steps of a script into what this connection has prepared.
+`Block` is the writer of its runner: it turns the steps of a script into commands for this connection's prepared
+statements.
 """
 
 import asyncio
@@ -11,12 +12,12 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import find_error
-from tuplegate.engine.libpq.parameters import needs_describing, write_params
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget, RowCollector
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import find_error
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.parameters import needs_describing, write_params
+from tuplegate.engine.libpq.statements.rows import Budget, RowCollector
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.query.preparing import Preparing
 from tuplegate.engine.postgres.rules.blocks import ENCODE, FORGET, Nature, close_block, open_block, run_all
 from tuplegate.engine.postgres.rules.statements import chunk_rows
@@ -29,20 +30,20 @@ from tuplegate.engine.sql.facts import Facts, Leftovers
 _IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 _LOST: Final = int(pq.TransactionStatus.UNKNOWN)
 PREPARED_LENGTH_MAX: Final = 16 * 1024
-"""Of all statements together. To look for literals takes the event loop up to half a millisecond for 1,000
-characters."""
+"""The bound on all statements together: searching them for literals blocks the event loop for up to half a millisecond
+per 1,000 characters."""
 _NO_NEW_FILES: Final = b"4294967295"
-"""The number after which files count as new, where it is unknown."""
+"""The number after which files count as new, if it is unknown."""
 
 
-# size: what its statements leave is carried from each to the next.
+# size: it carries the leftovers of its statements from each to the next.
 class Block:
     """The block of a run, on the run's connection.
 
-    `plain`, `left`, `changes_types` and `notifies` are about all statements so far. `describe`: the types of
-    parameters are asked for. `as_sent`: nothing runs prepared. `is_unsure`: what was to be prepared has failed, and
-    perhaps is not. `must_encode`: a stream may have changed the encoding. `has_written`: the engine said so of one of
-    them.
+    `plain`, `left`, `changes_types` and `notifies` are about all statements so far. `describe`: ask for the types of
+    parameters. `as_sent`: nothing runs prepared. `is_unsure`: a command that prepares has failed, and it is unknown
+    whether its statement is prepared. `must_encode`: a stream may have changed the encoding. `has_written`: the engine
+    has said so of a statement.
     """
 
     def __init__(self, run: Run[Pool], *, read_only: bool) -> None:
@@ -84,7 +85,7 @@ class Block:
             self._note(each)
 
     def _note(self, facts: Facts) -> None:
-        """Note what a statement may leave behind. A savepoint leaves nothing."""
+        """Note the leftovers of a statement. A savepoint leaves nothing."""
         if facts.is_savepoint:
             return
         if not facts.plain and self.plain:
@@ -98,17 +99,17 @@ class Block:
 
     @property
     def careful(self) -> bool:
-        """Return whether its statements could do what does not show."""
+        """Return whether its statements could have effects that their texts do not show."""
         return self.pool.state.has_code or not self.plain
 
     def end_doubt(self) -> None:
-        """Let others see what it has defined, if it was committed."""
+        """Let others see its definitions, if it was committed."""
         if self._in_doubt:
             self._in_doubt = False
             self.pool.state.end_doubt()
 
     def let_go(self) -> None:
-        """Forget the statements that are through: their rows would stay until the next request."""
+        """Forget the statements that have ended: their rows would stay in memory until the next request."""
         self._statements = ()
         self.runner.expect([])
 
@@ -116,11 +117,11 @@ class Block:
 
     @property
     def full_at(self) -> int | None:
-        """Return the bound that its database has met; None where it may grow, or nothing is written."""
+        """Return the bound that its database has reached; None if the database may grow, or nothing is written."""
         return None if self.read_only else self.pool.state.full_at
 
     def refuse_growth(self) -> None:
-        """Raise where a statement may not run in a database that is full."""
+        """Raise if a statement may not run in a full database."""
         full_at = self.full_at
         if full_at is None:
             return
@@ -133,7 +134,7 @@ class Block:
                 raise
 
     async def measure(self) -> None:
-        """Note what the database holds before anything runs, where it is full."""
+        """Prepare the size check before anything runs, if the database is full."""
         full_at = self.full_at
         if full_at is not None:
             self.size_check = await SizeCheck.before(self.member, self.pool.state, full_at)
@@ -157,12 +158,12 @@ class Block:
         )
 
     def begin(self) -> None:
-        """Send the reset that is due ahead of everything."""
+        """Send the pending reset ahead of everything."""
         self.runner.reset = self.pool.freshen_ahead(self.member)
 
     async def run_whole(self, claim: Command | None, *, numbered: bool) -> int | None:
         """Run the statements of a transaction from its beginning to its decision. Return the engine's number for it, or
-        None where it has written nothing. `numbered`: it gets one all the same. `claim` comes before the statements."""
+        None if it has written nothing. `numbered`: it gets one in any case. `claim` comes before the statements."""
         if self.careful:
             self.member.hide_kept()
         self.begin()
@@ -177,8 +178,9 @@ class Block:
         return self.runner.sent > 0
 
     async def carry_out(self, script: Script) -> Answers:
-        """Carry out steps inside of the block, behind those that open it and what must be removed or set back first. A
-        block that has failed takes neither; that goes with what comes behind its savepoint."""
+        """Carry out steps inside of the block, after those that open it and those that remove prepared statements or
+        set the encoding back. In a failed block the latter cannot run; they follow when it has gone back to a
+        savepoint."""
         member, runner = self.member, self.runner
         takes = not self.is_open or member.pgconn.transaction_status == _IN_BLOCK
         forgets, encodes = takes and self.careful and bool(member.kept), takes and self.must_encode
@@ -196,11 +198,11 @@ class Block:
                     member.kept.clear()
 
     async def send(self, script: Script) -> Answers:
-        """Carry out steps behind the block."""
+        """Carry out steps after the block."""
         return await self.runner.run(script, self)
 
     async def close(self, script: Script) -> int | None:
-        """Run what ends with the question for the number. Return that, or None."""
+        """Run a script that ends with the question for the number. Return the number, or None."""
         answers = await self.carry_out(script)
         status = self.member.pgconn.transaction_status
         if status == _LOST:
@@ -249,7 +251,8 @@ class Block:
         return self._find_preparing() is not None
 
     def _find_preparing(self) -> Preparing | None:
-        """Return what prepares statements here, if they may be: others than plain ones could see it."""
+        """Return the preparer of statements, or None if none may be prepared: statements that are not plain could see
+        them."""
         state = self.pool.state
         if self.as_sent or self.is_unsure or not self.plain or state.has_code or not state.may_keep:
             return None
@@ -260,14 +263,14 @@ class Block:
         return self.preparing
 
     def check(self, steps: Sequence[Step], results: Sequence[PGresult]) -> None:
-        """Trust what was to be prepared where nothing has failed."""
+        """If nothing has failed, the statements to prepare are prepared."""
         if self.preparing is not None and find_error(list(results)) is None:
             self.preparing.is_in_doubt = False
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     async def judge(self) -> None:
-        """Find out what may be prepared next time, after the commit."""
+        """Judge, after the commit, which statements may be prepared next time."""
         if self.preparing is None:
             return
         if self.runner.notices:
@@ -276,7 +279,7 @@ class Block:
             await self.preparing.judge()
 
     def give_back(self, *, broken: bool = False) -> None:
-        """Give the connection back. On one that is `broken` nothing is to run any more."""
+        """Give the connection back. Nothing may run on a `broken` one any more."""
         member, pool = self.member, self.pool
         member.on_closed = None
         if broken:

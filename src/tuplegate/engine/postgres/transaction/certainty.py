@@ -1,21 +1,21 @@
 """Finds out whether a commit is final: on disk, and on the standbys that it must be on.
 
-Only the server that has committed can tell. Another one that has taken its place cannot: its log goes on elsewhere, and
-its standbys have other things. There the answer is no.
+Only the server that has committed can tell. A server that has replaced it cannot: its log continues elsewhere, and its
+standbys have other data. There the answer is no.
 """
 
 import asyncio
 import math
 from typing import Final
 
+from tuplegate.background import within
 from tuplegate.engine.port import EngineFailure
-from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.replication.primary import Primary
-from tuplegate.keeping import within
+from tuplegate.engine.postgres.service.admin import AdminSession
 
 _CERTAIN_S: Final = 10.0
 _ONE_LOOK_S: Final = 0.5
-# A commit that writes waits for the disk, and for standbys, and so for all that was committed before it.
+# A commit that writes waits for the disk, and for standbys, and so for all earlier commits.
 _COMMIT_SOMETHING: Final = """SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
                                        OR pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
                                      THEN pg_logical_emit_message(true, 'tuplegate', '') END"""
@@ -39,11 +39,11 @@ class Certainty:
         self._waiting = waiting
         self._under_way: asyncio.Task[None] | None = None
         self._next: dict[str, asyncio.Task[None]] = {}
-        """The next commit on each server, which whoever asks now can wait for."""
+        """The next commit on each server, which all current callers can wait for."""
 
     async def is_certain(self, server: str, until: float = math.inf) -> bool:
-        """Return whether what is committed there now is final: it is on disk, and standbys that commits wait for have
-        it. It is not where another server is the primary by now, or where that is not known by `until`."""
+        """Return whether all commits there up to now are final: on disk, and on the standbys that commits wait for. It
+        is false if another server is the primary by now, or if the answer is unknown at `until`."""
         try:
             await within(_left_s(until), self._see_commit(server))
             return not self._primary.demands_standby or await self.is_confirmed(server, until)
@@ -51,7 +51,7 @@ class Certainty:
             return False
 
     async def has_waited(self, server: str, until: float) -> bool:
-        """Return whether standbys that commits wait for have what is committed there now, as the server says."""
+        """Return whether standbys that commits wait for have all commits there up to now, as the server says."""
         if not await self.is_certain(server, until):
             return False
         try:
@@ -61,14 +61,15 @@ class Certainty:
         return bool(standbys)
 
     async def is_confirmed(self, server: str, until: float = math.inf) -> bool:
-        """Return whether what is committed there now is on a standby, whatever the engine's commits wait for."""
+        """Return whether all commits there up to now are on a standby, independent of the engine's own wait for
+        standbys."""
         try:
             return await within(_left_s(until), self._wait_for_standby(server))
         except (TimeoutError, EngineFailure):
             return False
 
     async def _see_commit(self, server: str) -> None:
-        """Return once a commit got through that began after now. All who ask while one is under way share the next."""
+        """Return after a commit that began after this call. All who call while one is under way share the next."""
         if server not in self._next:
             self._next[server] = asyncio.get_running_loop().create_task(self._commit_behind(self._under_way, server))
         await asyncio.shield(self._next[server])
@@ -89,5 +90,5 @@ class Certainty:
 
 
 def _left_s(until: float) -> float:
-    """Return how long to wait for the answer: there is time for at least one question."""
+    """Return the time to wait for the answer: there is time for at least one question."""
     return max(_ONE_LOOK_S, min(until - asyncio.get_running_loop().time(), _CERTAIN_S))

@@ -1,12 +1,12 @@
-"""Decides a transaction: commits its block in two phases where that can be, and in one where it cannot.
+"""Decides a transaction: commits its block in two phases if possible, otherwise in one.
 
-Phase one: the transaction is prepared; the engine's check for conflicts falls there. Phase two: what was prepared is
-committed. Prepared means decided: from then on nobody rolls it back, and whoever finds it, the recovery of another
-worker included, commits it. That is why a connection lost at any point has a definite end: before PREPARE was sent
-nothing can have been applied; after it the transaction is prepared, or it never was.
+Phase one: the transaction is prepared; that includes the engine's check for conflicts. Phase two: the prepared
+transaction is committed. Prepared means decided: from then on nobody rolls it back, and anyone who finds it commits it,
+including another worker's recovery. So a connection that is lost at any point has a definite outcome: before PREPARE
+was sent nothing can have been applied; after that the transaction is prepared, or it never was.
 
-What PREPARE refuses (temporary tables, NOTIFY, …) is committed in one phase. It always has an id, its own or one that
-the service makes for it, and the record of that id tells whether it was committed.
+A transaction that PREPARE refuses (temporary tables, NOTIFY, …) is committed in one phase. It always has an id, its own
+or one that the service makes for it, and the record of that id tells whether it was committed.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from typing import Any, Final, TypeVar
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import is_internal
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import is_internal
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.rules import blocks
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
+from tuplegate.engine.postgres.service.records import NOT_FIRST
 from tuplegate.engine.postgres.transaction.block import Block
 from tuplegate.engine.postgres.transaction.ledger import Ledger
-from tuplegate.engine.postgres.transaction.records import NOT_FIRST
 from tuplegate.engine.postgres.transaction.recovery import Recovery, Settled
 from tuplegate.engine.run.ends import explain_age
 from tuplegate.engine.run.run import Run
@@ -35,14 +35,14 @@ from tuplegate.engine.sql.facts import Leftovers
 
 _T = TypeVar("_T")
 _DECIDE_S: Final = 25.0
-"""How long the engine may take over a commit before its connection is given up for lost, within the time limit."""
+"""The time for a commit, within the time limit, before its connection is given up for lost."""
 DECIDE_LEAST_S: Final = 2.0
-"""How long it may take at least, however little is left of the time limit."""
+"""The least time for a commit, however little is left of the time limit."""
 _SETTLE_LEAST_S: Final = 1.0
-"""How long the outcome is looked for at least, after the connection was lost."""
-# COMMIT PREPARED waits as the session is set: for what the service wants, and not for a standby to replay it.
+"""The least time for finding the outcome, after the connection was lost."""
+# COMMIT PREPARED waits by the session's setting: as the service wants, and not for a standby to replay it.
 _WAIT_AS_ALWAYS: Final = Command(b"SET synchronous_commit = 'on'", begins=False)
-# PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
+# PREPARE fails with these if the transaction used something that cannot be prepared, or there is no room for one more.
 _CANNOT_PREPARE: Final = frozenset({"0A000", "55000", "53200"})
 
 
@@ -60,9 +60,9 @@ class Decider:
 
 
 class Decision:
-    """The decision of one block. What is not decided by `decide_by` is answered as unknown.
+    """The decision of one block. If it is not made by `decide_by`, the answer is that the outcome is unknown.
 
-    `promised` is what is recorded with it. In two phases the `records` go together with PREPARE.
+    `promised` are the records to write with it. In two phases, `records` are written together with PREPARE.
     """
 
     def __init__(self, decider: Decider, run: Run[Pool], block: Block, promised: port.Promise | None) -> None:
@@ -70,21 +70,21 @@ class Decision:
         self.two_phase = False
         self.decide_by = 0.0
         self._is_settled = False
-        """It was found to be committed for good after its connection was lost."""
+        """After its connection was lost, it was found to be committed for good."""
         self._has_waited = False
-        """A standby had to have what is prepared, before that was committed."""
+        """Whether a standby had to have the prepared transaction before that was committed."""
         self._decider = decider
         self._run = run
         self._block = block
         self._records: Script = []
 
     def see_through(self, work: Coroutine[Any, Any, _T]) -> DirectFuture[_T]:
-        """Run work to its end even if whoever waits for it is cancelled."""
+        """Run work to its end even if its caller is cancelled."""
         return self._decider.recovery.see_through(work)
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Say that something is being decided."""
+        """Count a decision as under way until the block is left."""
         recovery = self._decider.recovery
         recovery.seen_through += 1
         try:
@@ -98,20 +98,20 @@ class Decision:
 
     @property
     def is_alone(self) -> bool:
-        """Return whether this worker alone begins transactions on the engine, so that no seal is needed."""
+        """Return whether only this worker begins transactions on the engine, so that no seal is needed."""
         return self._decider.guard.is_alone
 
     # -- before it ----------------------------------------------------------------------------------------------
 
     def promise_id(self, number: int | None) -> None:
-        """Give it an id where it commits in one phase. The record of that id tells the outcome."""
+        """Give the transaction an id if it commits in one phase. The record of that id tells the outcome."""
         promised = self.promised
         if number is None or self.two_phase or (promised is not None and promised.id is not None):
             return
         self.promised = port.Promise(new_id(), promised.keep if promised else None)
 
     async def record(self, done: port.TransactionResult) -> None:
-        """Write the promised records inside the transaction; those of one that only reads are written after it."""
+        """Write the promised records inside the transaction; those of a read-only one are written after it."""
         if self.promised is None or self._block.read_only:
             return
         self._run.reach(Stage.RECORDING)
@@ -121,12 +121,12 @@ class Decision:
             await self.carry_out(self._records)
 
     def record_with_number(self) -> Command:
-        """Return the record of its id, which tells the engine's number of the transaction, too."""
+        """Return the record of its id, which also returns the engine's number of the transaction."""
         assert self.id is not None
         return self._decider.ledger.records(self._run.target.database).insist_with_number(self.id)
 
     async def carry_out(self, script: Script) -> Answers:
-        """Carry out steps of the decision, and say what their failures mean."""
+        """Carry out steps of the decision, and translate their failures."""
         block = self._block
         try:
             return await block.carry_out(script)
@@ -214,15 +214,15 @@ class Decision:
 
     async def _prepare_and_commit(self, number: int) -> None:
         with self.in_hand() as gid:
-            # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not
-            # listed could mean that it was committed as well as that it never was prepared.
+            # COMMIT PREPARED may not be sent before PREPARE is answered: if both answers were lost, an unlisted name
+            # could mean that the transaction was committed, or that it never was prepared.
             if await self.prepare(gid, [*await self._seal(), *self._records]) is not None:
                 self._run.reach(Stage.DECIDED)
                 await self.commit_prepared(gid, number)
 
     @contextmanager
     def in_hand(self) -> Iterator[str]:
-        """Give the name of a transaction that nobody else is to end while the block lasts."""
+        """Yield the name of a transaction that nobody else may end while the block lasts."""
         recovery = self._decider.recovery
         gid = recovery.new_gid()
         recovery.in_hand.add(gid)
@@ -232,7 +232,7 @@ class Decision:
             recovery.in_hand.discard(gid)
 
     async def prepare(self, gid: str, before: Script) -> Answers | None:
-        """Prepare it behind these steps. Return None where its connection was lost and it is found to be committed."""
+        """Prepare it behind these steps. Return None if its connection was lost and it is found to be committed."""
         block = self._block
         try:
             answers = await self.carry_out(blocks.prepare(gid, before, has_standbys=block.pool.primary.follows))
@@ -248,8 +248,8 @@ class Decision:
         return answers
 
     async def _see_waited(self) -> None:
-        """Return once a standby has what is prepared: code of a tenant's can keep PREPARE alone from waiting. Until
-        then it is not committed here, so whoever finds it nowhere knows that it never will be."""
+        """Return once a standby has the prepared transaction: a tenant's code can keep PREPARE from waiting. Until then
+        it is not committed here, so anyone who finds it on no server knows that it never will be."""
         block = self._block
         if block.careful:
             certainty = self._decider.recovery.certainty
@@ -259,7 +259,7 @@ class Decision:
         self._has_waited = True
 
     async def commit_prepared(self, gid: str, number: int) -> None:
-        """Commit what is prepared, and so decided."""
+        """Commit the transaction, which is prepared and so decided."""
         block = self._block
         history = self._decider.recovery.histories.of(block.member, replicated=self._has_waited)
         tidy = block.left is Leftovers.SEQUENCES
@@ -271,8 +271,8 @@ class Decision:
         except (ConnectionLost, port.EngineFailure):
             if block.runner.risk is Meaning.HARMLESS:
                 return  # it is committed; what its statements have left is removed later
-            # Decided and durable on its server: it is there to be committed, or it has been. Recovery sees to it if we
-            # cannot. A server that has taken its place need not have it.
+            # Decided and durable on its server: it is there to be committed, or was. Recovery commits it if we cannot.
+            # A server that has replaced that one need not have it.
             lost = ConnectionLost("another server is the primary, and does not have it")
             ticket = port.Ticket(number, history=history)
             await self._settle(lost, lambda: self._ask_for_prepared(gid, ticket), ticket=ticket)
@@ -289,7 +289,7 @@ class Decision:
         id: str | None = None,
         ticket: port.Ticket | None = None,
     ) -> None:
-        """Return where a transaction whose connection was lost is found to be committed."""
+        """Find the outcome of a transaction whose connection was lost. Return if it is committed."""
         settled = await ask()
         if settled is Settled.UNKNOWN:
             raise explain_unknown(id, ticket) from lost
@@ -298,7 +298,7 @@ class Decision:
         self._is_settled = True
 
     async def see_confirmed(self, number: int | None) -> None:
-        """Raise OutcomeUnknown where a standby must have what was committed, and none is known to."""
+        """Raise OutcomeUnknown if a standby must have the commit, and none is known to."""
         if number is None or self._is_settled or not self._block.pool.demands_standby:
             return
         try:
@@ -312,7 +312,7 @@ class Decision:
     # -- guard and time -----------------------------------------------------------------------------------------
 
     async def _seal(self) -> Script:
-        """Return what goes in front of the commit, in the same write. Raise a conflict instead if the engine may have
+        """Return the steps that precede the commit, in the same write. Raise a conflict instead if the engine may have
         forgotten transactions that it must compare this one with."""
         seal = await self._decider.guard.seal(self._run.begun, self.decide_by)
         if seal is None:
@@ -320,7 +320,7 @@ class Decision:
         return [Step(Does.SEAL, command) for command in seal]
 
     def check_age(self) -> None:
-        """Raise a conflict where it has outlived the engine's memory."""
+        """Raise a conflict if it has outlived the engine's memory."""
         if self._decider.guard.has_outlived(self._run.begun):
             raise self.outlive()
 
@@ -330,7 +330,7 @@ class Decision:
 
     @contextmanager
     def giving_up_after(self, seconds: float) -> Iterator[None]:
-        """Give the connection up for lost where the engine takes longer than that over the commit."""
+        """Give the connection up for lost if the engine takes longer than that over the commit."""
         loop = asyncio.get_running_loop()
         self.decide_by = loop.time() + seconds
         late = loop.call_at(self.decide_by, self._give_up)
@@ -344,7 +344,7 @@ class Decision:
             self._block.pool.leave(self._block.member)
 
     def settle_by(self) -> float:
-        """Return until when the outcome is looked for, now that the connection is lost."""
+        """Return the time until which to look for the outcome, after the connection was lost."""
         return max(self.decide_by, asyncio.get_running_loop().time() + _SETTLE_LEAST_S)
 
 

@@ -1,12 +1,12 @@
-"""Histories: which server gave a transaction its number, and what was known of it when it was told.
+"""Histories: the server that gave a transaction its number, and the guarantees that held when the number was told.
 
-A server that takes the place of another begins a new timeline, and gives out again the numbers that it has not heard
-of. So a number says what became of its transaction only on its own timeline.
+A server that replaces another begins a new timeline, and reuses numbers that it has not heard of. So a number
+identifies a transaction only on its own timeline.
 """
 
 from typing import Final
 
-from tuplegate.engine.libpq.connection import Connection
+from tuplegate.engine.libpq.connections.connection import Connection
 from tuplegate.engine.port import Outcome, OutcomeUnknown
 from tuplegate.engine.postgres.replication.primary import Primary
 
@@ -14,8 +14,7 @@ _ACKNOWLEDGED: Final = 1
 _REPLICATED: Final = 2
 _FLAGS: Final = 4
 """A history is a timeline with these behind it: whether the transaction was acknowledged, and whether a standby had to
-have it when it was that, or was prepared. It is 0 where the server is always the same, and of ids that were made
-before there were any."""
+have it when it was that, or was prepared. It is 0 where the server is always the same."""
 
 
 class Histories:
@@ -34,7 +33,7 @@ class Histories:
         return timeline * _FLAGS + acknowledged * _ACKNOWLEDGED + replicated * _REPLICATED
 
     def fits(self, history: int, server: str) -> bool:
-        """Return whether the server is on the timeline of the history, as far as that is known."""
+        """Return whether the server is on the timeline of the history, as far as known."""
         return not history or history // _FLAGS == self._primary.timeline_of(server)
 
 
@@ -43,13 +42,13 @@ def is_replicated(history: int) -> bool:
 
 
 def must_be_confirmed(history: int) -> bool:
-    """Return whether nobody has said of the transaction yet that it is committed for good."""
+    """Return whether the transaction has a history and was never acknowledged as committed."""
     return bool(history) and not history & _ACKNOWLEDGED
 
 
 def judge_elsewhere(history: int) -> Outcome:
-    """Return what became of a transaction that was numbered before its database was moved or reset. Nothing that was
-    prepared is left behind then."""
+    """Return the outcome of a transaction that was numbered before its database was moved or reset. A move or reset
+    leaves no prepared transaction behind."""
     if history and not history & (_ACKNOWLEDGED | _REPLICATED):
         raise OutcomeUnknown("the database has been moved or reset since; it may have been applied or not")
     return Outcome.COMMITTED

@@ -1,7 +1,7 @@
 """Looks up and settles the service's records, outside of any tenant's transaction.
 
-It goes over the database's own pool, in transactions at READ COMMITTED that touch the records alone. Whether somebody
-still works on a record is told by locks that a worker's own connection holds: they vanish with the worker.
+It uses the database's own pool, in transactions at READ COMMITTED that touch only the records. Locks on a worker's own
+connection tell whether somebody still works on a record: they vanish with the worker.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.logins import database_secret
-from tuplegate.engine.postgres.own.admin import AdminSession
-from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.transaction.records import Records
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.logins import database_secret
+from tuplegate.engine.libpq.connections.server_errors import check
+from tuplegate.engine.postgres.pools.pool import Pool
+from tuplegate.engine.postgres.service.admin import AdminSession
+from tuplegate.engine.postgres.service.records import Records
 from tuplegate.engine.run.ends import explain_full
 from tuplegate.engine.sql.facts import Leftovers
 
@@ -29,9 +29,10 @@ _NOT_TOLD = "the engine was lost while the transaction, which has only read, was
 
 
 class Ledger:
-    """`pool_of` gives the writing pool of a database, `session` is the worker's own, on the metadata database.
+    """The records of all databases, for one worker. `pool_of` returns the writing pool of a database; `session` is the
+    worker's own, on the metadata database.
 
-    `is_certain` tells whether what is committed on a server now is so for good.
+    `is_certain` tells whether all commits on a server up to now are final.
     """
 
     def __init__(
@@ -62,17 +63,16 @@ class Ledger:
     async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> port.Outcome:
         if await self._is_new(database, id):
             await self.begin_id(database, id, even_if_full=even_if_full)
-        # Waits for one that is being committed, and finds that it was.
+        # Waits for a transaction that is being committed, and then finds its verdict.
         self._pool_of(database).check_commits()
         await self._call(database, self.records(database).decide(id, port.Outcome.ABORTED.value))
         (state, _), server = await self._call_of(database, self.records(database).look(id))
         return await self._certain(port.Outcome((state or b"").decode()), server)
 
     async def _certain(self, outcome: port.Outcome, server: str) -> port.Outcome:
-        """Return the outcome; IN_PROGRESS instead of a commit on the server that could still be lost."""
-        if outcome is port.Outcome.COMMITTED and not await self._is_certain(server):
-            return port.Outcome.IN_PROGRESS
-        return outcome
+        """Return the outcome; IN_PROGRESS where its record on the server could still be lost. Without the record of an
+        abort the original can commit on the next primary."""
+        return outcome if await self._is_certain(server) else port.Outcome.IN_PROGRESS
 
     async def _is_new(self, database: str, id: str) -> bool:
         return await self._call(database, self.records(database).look(id)) == [None, None]
@@ -83,7 +83,7 @@ class Ledger:
             return await self._certain(port.Outcome(state.decode()), server)
         if age_s is None:
             return None
-        # Whoever runs it has held it since before it began.
+        # The worker that runs it has held this lock since before it began.
         if await self._is_held(port.Lock.TRANSACTION.name_in(database, id)):
             return port.Outcome.IN_PROGRESS
         return await self.abort_id(database, id)
@@ -97,7 +97,7 @@ class Ledger:
         return None if state is None else port.Outcome(state.decode()), server
 
     async def is_settled(self, database: str, promise: port.Promise) -> bool:
-        """Return whether somebody has recorded what the promise wants to record: then no further try can succeed."""
+        """Return whether somebody has already made a record of the promise: then no further attempt can succeed."""
         if promise.id is not None and await self.verdict(database, promise.id) is not None:
             return True
         keep = promise.keep
@@ -105,7 +105,7 @@ class Ledger:
 
     async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
         records = self.records(database)
-        # This order: of a transaction that is decided its record is there.
+        # In this order: if a transaction is decided, its record is there.
         (decided, *kept), server = await self._call_of(
             database, records.is_decided(route, key), records.kept(route, key)
         )
@@ -121,7 +121,7 @@ class Ledger:
         self, database: str, promise: port.Promise, done: port.TransactionResult, until: float
     ) -> None:
         """Record the promise of a transaction that could not write, in a transaction of its own. Raises OutcomeUnknown
-        where the answer to that was lost, and none is had by `until`: it may be recorded."""
+        if an answer was lost and no later try succeeds by `until`: then it may be recorded."""
         is_lost = False
         while True:
             try:
@@ -141,7 +141,7 @@ class Ledger:
                 raise port.Superseded("somebody else settled it first")
 
     async def _is_kept(self, database: str, promise: port.Promise) -> bool:
-        """Return whether this promise was recorded, by a try whose answer was lost. Its id is ours alone."""
+        """Return whether this promise was recorded, by a try whose answer was lost. Only this promise uses the id."""
         return promise.id is not None and await self.verdict(database, promise.id) is port.Outcome.COMMITTED
 
     async def _call(self, database: str, command: Command) -> list[bytes | None]:
@@ -149,7 +149,8 @@ class Ledger:
         return (await self._call_of(database, command))[0]
 
     async def _call_of(self, database: str, *commands: Command) -> tuple[list[bytes | None], str]:
-        """Call functions of the records; return the values of their one row each, and the server that answered."""
+        """Call functions of the records, each of which returns one row; return all values, and the server that
+        answered."""
         pool = self._pool_of(database)
         member = pool.take() or await pool.wait(asyncio.get_running_loop().time() + _WAIT_S)
         results: list[PGresult] = []
@@ -168,7 +169,7 @@ class Ledger:
             raise
         finally:
             late.cancel()
-        # It ran nothing but a function of the service's own.
+        # It ran only functions of the service's own.
         pool.give_back(member, Leftovers.NOTHING)
         return [row.get_value(0, column) for row in results[1:-1] for column in range(row.nfields)], member.server
 
@@ -183,7 +184,7 @@ class Ledger:
             try:
                 free = await asyncio.shield(locking)
             except BaseException:
-                # Whoever wanted it is gone; the engine may give it all the same.
+                # The caller is gone, but the engine may still grant the lock.
                 letting_go = asyncio.get_running_loop().create_task(self._let_go(locking, name))
                 self._letting_go.add(letting_go)
                 letting_go.add_done_callback(self._letting_go.discard)
@@ -222,6 +223,6 @@ class Ledger:
 
 
 def number_lock(secret: bytes, name: str) -> str:
-    """Return the number of a lock. Clients choose parts of its name, so it depends on the installation's secret: nobody
-    can find two names with one number."""
+    """Return the number of a lock. Clients choose parts of its name, so the number depends on the installation's
+    secret: nobody can find two names with one number."""
     return str(int.from_bytes(hmac.digest(secret, f"lock/{name}".encode(), "sha256")[:8], signed=True))

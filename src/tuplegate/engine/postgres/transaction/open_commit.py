@@ -1,13 +1,12 @@
 """Commits a transaction that was kept open.
 
-It cannot be run again. So it is committed in two phases only where nothing was run that PREPARE refuses, or that could
-hide such a thing in code of the tenant's own. Both ways a record of its id is committed with it, which tells its
-outcome to whoever asks.
+It cannot be run again. So it is committed in two phases only if nothing ran that PREPARE refuses, or that could hide
+such a thing in the tenant's code. In both cases a record of its id is committed with it, which tells its outcome.
 
-Where it is known to have written, and this worker alone begins transactions on the engine, its last statement, the
-record and PREPARE go in one write. Until that is answered it is what a single statement is that may write: its time
-limit ends it, and so does the guard of the engine's memory. A connection that is lost meanwhile is settled by the name
-of the prepared transaction, like any other.
+If it is known to have written, and only this worker begins transactions on the engine, its last statement, the record
+and PREPARE go in one write. Until that is answered it counts as a single writing statement: its time limit ends it, and
+so does the guard of the engine's memory. If the connection is lost meanwhile, the name of the prepared transaction
+settles it, like any other.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -37,10 +36,10 @@ async def commit(transaction: "OpenTransaction", last: port.Statement | None, st
 
 
 def _goes_at_once(transaction: "OpenTransaction", last: port.Statement | None) -> bool:
-    """Return whether the last statement and PREPARE can go in one write: nothing has to be looked at in between.
+    """Return whether the last statement and PREPARE can go in one write: nothing has to be checked in between.
 
-    A statement that may give rows cannot: where those are too wide its connection is closed, and nothing may have been
-    applied then.
+    A statement that may give rows cannot: if they are too wide its connection is closed, and then nothing may have been
+    applied.
     """
     block, decision = transaction.block, transaction.decision
     if not block.has_written or not decision.two_phase or block.careful or block.notifies:
@@ -80,8 +79,8 @@ async def _commit_at_once(
 async def _prepare_at_once(
     transaction: "OpenTransaction", gid: str, last: port.Statement | None
 ) -> port.TransactionResult:
-    """Prepare it. The result has no number, and nothing of the last statement, where it was found to be committed after
-    its connection was lost."""
+    """Prepare it. If it was found to be committed after its connection was lost, the result has no number, and no
+    result of the last statement."""
     block, decision = transaction.block, transaction.decision
     decision.check_age()
     transaction.is_ahead = True
@@ -161,7 +160,7 @@ async def _run_last(
 
 
 def _find_reason(failure: port.EngineFailure) -> port.EndReason:
-    """Return why it is over where its commit has failed."""
+    """Return the reason for the end of a transaction whose commit has failed."""
     if isinstance(failure, port.Conflict):
         return port.EndReason.CONFLICT
     return port.EndReason.LOST if isinstance(failure, port.EngineUnavailable) else port.EndReason.ROLLBACK

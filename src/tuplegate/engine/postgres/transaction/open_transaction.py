@@ -1,5 +1,5 @@
-"""A transaction that stays open between requests: what its statements leave is carried from each to the next by its
-block, and `open_commit` commits it."""
+"""A transaction that stays open between requests: its block carries the state from each statement to the next, and
+`open_commit` commits it."""
 
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
@@ -9,14 +9,14 @@ from psycopg import pq
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.arriving_rows import StreamedRows
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
-from tuplegate.engine.libpq.failures import is_internal
-from tuplegate.engine.libpq.measures import Measures
-from tuplegate.engine.libpq.parameters import write_all_params
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.server_errors import is_internal
+from tuplegate.engine.libpq.pools.measures import Measures
+from tuplegate.engine.libpq.pools.pool import Member
+from tuplegate.engine.libpq.statements.arriving_rows import StreamedRows
+from tuplegate.engine.libpq.statements.parameters import write_all_params
+from tuplegate.engine.libpq.statements.rows import Budget
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.query.preparing import measure_common
 from tuplegate.engine.postgres.query.stream import Stream, begin_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun
@@ -34,9 +34,9 @@ _T = TypeVar("_T")
 _IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 
 
-# size: most of it is what any open transaction has.
+# size: most of it fills what any open transaction has.
 class OpenTransaction(open_transaction.OpenTransaction[Pool]):
-    """`is_ahead`: PREPARE is on its way behind what runs."""
+    """An open transaction of PostgreSQL. `is_ahead`: PREPARE is under way behind the last statement."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class OpenTransaction(open_transaction.OpenTransaction[Pool]):
 
     @property
     def writes(self) -> bool:
-        """Return whether PREPARE is on its way. Otherwise the guard is asked when it is to be sent."""
+        """Return whether PREPARE is under way. Before that, the guard is asked when PREPARE is to be sent."""
         return self.is_ahead
 
     @property
@@ -94,7 +94,7 @@ class OpenTransaction(open_transaction.OpenTransaction[Pool]):
         return self.block.is_open
 
     def take(self, statement: port.Statement) -> None:
-        """Note what the statement may leave behind. Raises what may not be sent."""
+        """Note the leftovers of the statement. Raise if it may not be sent."""
         refuse_copy(statement)
         self.block.take([statement], [read_facts(statement.sql, statement.keyword)])
         self.block.describe = any(bytes(param)[:1] == b'"' for param in statement.params or ())
@@ -146,7 +146,7 @@ class OpenTransaction(open_transaction.OpenTransaction[Pool]):
             await stream.close()
 
     async def close(self, last: port.Statement | None) -> int | None:
-        """Run the last statement, if there is one, and what closes the block. Return the engine's number."""
+        """Run the last statement, if there is one, and the steps that close the block. Return the engine's number."""
         block = self.block
         if last is not None:
             self.take(last)
@@ -159,8 +159,8 @@ class OpenTransaction(open_transaction.OpenTransaction[Pool]):
             raise
 
     def see_prepared_fail(self, statement: port.Statement, failure: port.StatementFailed) -> None:
-        """Make the error one of the statement as it was sent, which cannot be run again to see what it says itself.
-        Raises a conflict where it failed only because it was prepared: some table is not what it was then."""
+        """Make the error one of the statement as it was sent: it cannot run again to find out its own error. Raises a
+        conflict if it failed only because it was prepared: then some table has changed since."""
         preparing = self.block.preparing
         if preparing is None:
             return

@@ -1,16 +1,16 @@
-"""Transactions in doubt: finishing what was prepared, and finding out what became of a transaction.
+"""Transactions in doubt: finishes prepared ones, and finds the outcome of others.
 
-A prepared transaction of this installation is decided, so whoever finds one commits it; that may be its own worker, or
-another, on this machine or elsewhere, when it is not committed after a while. Who commits what another has prepared
-notes that first: so an owner that does not find its own any more can tell "committed by somebody" from "never prepared"
-(and does not run it again), whoever is alive and whoever is thought to be. Prepared transactions of others, which carry
-another name, are left alone. Finding out waits until the lost connection's server process is gone: while it lives it
-may still be doing what it was told.
+A prepared transaction of this installation is decided, so anyone who finds one commits it: its own worker, or another
+one, on this machine or elsewhere, if it is not committed after a while. A worker that commits another's transaction
+first makes a note of it. So an owner that no longer finds its own transaction can tell "committed by somebody" from
+"never prepared" (and does not run it again), whoever is alive or believed to be. Prepared transactions with a name of
+another form are left alone. The search for an outcome waits until the lost connection's server process is gone: while
+that lives, it may still do its work.
 
-What one server has said says nothing of another that has taken its place: every question is asked of a server that is
-named. A prepared transaction that is not there any more was committed, on the server that has prepared it; on another
-it may never have arrived. Numbers of transactions are given out again by a server that takes another's place, so the
-ids that carry them carry their history, too.
+The answer of one server proves nothing about another that has replaced it: every question names its server. A prepared
+transaction that is no longer there was committed, on the server that has prepared it; on another server it may never
+have arrived. A server that replaces another reuses transaction numbers, so ids that carry numbers carry their history,
+too.
 """
 
 import asyncio
@@ -22,13 +22,14 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from tuplegate.access.transaction_ids import Words
+from tuplegate.background import within
 from tuplegate.direct_future import DirectFuture
 from tuplegate.eager import see_through
-from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.libpq.quoting import quote_text
+from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.values.quoting import quote_text
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, OutcomeUnknown, StatementFailed, Ticket
-from tuplegate.engine.postgres.own import metadata
-from tuplegate.engine.postgres.own.admin import (
+from tuplegate.engine.postgres.service import metadata
+from tuplegate.engine.postgres.service.admin import (
     CANCELED,
     LOCK_NOT_AVAILABLE,
     METADATA_DATABASE,
@@ -39,16 +40,15 @@ from tuplegate.engine.postgres.own.admin import (
 )
 from tuplegate.engine.postgres.transaction.certainty import Certainty
 from tuplegate.engine.postgres.transaction.histories import Histories, is_replicated, must_be_confirmed
-from tuplegate.keeping import within
 
 _log: Final = structlog.get_logger()
 _T = TypeVar("_T")
 
 EVERY_S: Final = 0.5
 _AGE_S: Final = 1.0
-"""Younger ones are left to the worker that prepared them."""
+"""Younger transactions are left to the worker that prepared them."""
 _ASKED_S: Final = 2.0
-"""How long who asks for an outcome waits until what was left behind is committed."""
+"""The time for which a question about an outcome waits until left transactions are committed."""
 
 _PID_BITS: Final = 32
 _SETTLE_S: Final = 25.0
@@ -56,13 +56,13 @@ _SETTLE_PAUSE_S: Final = 0.1
 _CLOSING_PAUSE_S: Final = 0.01
 
 _NOT_YET: Final = frozenset({"55000", LOCK_NOT_AVAILABLE, CANCELED})
-"""SQLSTATEs of COMMIT PREPARED while another session commits it, or where it took too long."""
+"""The SQLSTATEs of COMMIT PREPARED while another session commits the transaction, or if it took too long."""
 _XACT_STATUS: Final = "SELECT pg_xact_status($1::text::xid8)"
 _STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
 
 
 class Settled(Enum):
-    """The result of looking for a transaction whose connection was lost."""
+    """The outcome that was found for a transaction whose connection was lost."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -74,37 +74,31 @@ def _ignore(_database: str) -> None:
 
 
 class Recovery:
-    """Commits prepared transactions that were left behind: those there on entry, then later ones at every look.
+    """Commits prepared transactions that were left behind: those there on entry, then later ones at every look."""
 
-    `nobody_before`: nobody served on the engine before, so everything prepared there is left over.
-    """
-
-    def __init__(
-        self, connector: AdminConnector, installation: str, secret: bytes, *, nobody_before: bool = True
-    ) -> None:
+    def __init__(self, connector: AdminConnector, installation: str, secret: bytes) -> None:
         self._connector = connector
         self._secret = secret
         self._prefix = f"tuplegate_{installation}_"
         self._words = Words(os.urandom)
-        self._nobody_before = nobody_before
         self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._certain = (
             AdminSession(connector, METADATA_DATABASE, waits=True) if self._primary.follows else self._session
         )
-        """Waits for standbys, and whoever waits behind it, where there are such."""
+        """Waits for standbys if there can be any, and so do all later statements on it."""
         self.certainty = Certainty(self._primary, self._session, self._certain)
         self.histories = Histories(self._primary)
         self.seen_through = 0
         self.in_hand: set[str] = set()
-        """Names whose own transaction commits them; the watcher leaves these alone."""
+        """The names of transactions that their own run commits; the watcher leaves these alone."""
         self.events = {
             "in_doubt_recovered_total": 0,
             **{f"in_doubt_settled_total {outcome}": 0 for outcome in ("committed", "aborted", "unknown")},
         }
-        """How often what happened, in the words of the table of metrics."""
+        """Counts of events, in the words of the table of metrics."""
         self.on_commit: Callable[[str], None] = _ignore
-        """Is told the database of every transaction that is committed here."""
+        """Called with the database of every transaction that is committed here."""
 
     async def __aenter__(self) -> "Recovery":
         await self._resolve_first()
@@ -134,8 +128,8 @@ class Recovery:
         return Ticket(number, gid.rpartition("_")[2], self.histories.of(member))
 
     async def outcome_of_lost(self, database: str, ticket: Ticket) -> Outcome:
-        """Return what became of a transaction that was being prepared when the engine was lost. The watcher commits
-        it, if it was prepared, and notes that first."""
+        """Return the outcome of a transaction that was being prepared when the engine was lost. If it was prepared, the
+        watcher notes that and commits it."""
         worker, backend = divmod(ticket.number, 1 << _PID_BITS)
         gid = self._gid(worker, ticket.word)
         server = await self._session.server()
@@ -150,8 +144,8 @@ class Recovery:
         return Outcome.ABORTED if gone else Outcome.IN_PROGRESS
 
     async def outcome_of_former(self, ticket: Ticket) -> Outcome:
-        """Return the same for a transaction from before its database was moved or reset. Its server processes are
-        gone; what it had prepared was committed, and the notes of that were brought here."""
+        """Return the outcome of a transaction from before its database was moved or reset. Its server processes are
+        gone; its prepared transactions were committed, and the notes about them were brought here."""
         gid = self._gid(ticket.number >> _PID_BITS, ticket.word)
         server = await self._session.server()
         if await self._is_prepared(server, gid):
@@ -172,7 +166,7 @@ class Recovery:
     # -- prepared transactions ----------------------------------------------------------------------------------
 
     async def resolve(self, older_than_s: float) -> int:
-        """Commit the prepared transactions of this installation; return how many were committed."""
+        """Commit the prepared transactions of this installation; return their number."""
         server = await self._session.server()
         rows = await self._session.fetch_of(
             server,
@@ -195,12 +189,12 @@ class Recovery:
         return len(rows)
 
     async def _note(self, server: str, gid: str) -> None:
-        """Note that somebody else than its own connection commits it. Who finds it neither prepared nor noted later
-        takes it for one that never was."""
+        """Note that recovery commits this transaction. A transaction that is later found neither prepared nor noted
+        counts as one that never was."""
         await self._certain.fetch_of(server, metadata.NOTE_RECOVERED, gid)
 
     async def _commit_in_doubt(self, server: str, database: str, gid: str) -> None:
-        """Commit it. A database that cannot be entered does not hold up the transactions of others."""
+        """Commit it. A database that cannot be entered does not delay the transactions of others."""
         try:
             if await self._commit(server, database, gid):
                 self.events["in_doubt_recovered_total"] += 1
@@ -208,8 +202,8 @@ class Recovery:
             _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(unavailable))
 
     async def _resolve_first(self) -> None:
-        """Return once everything that was prepared before now is committed, by its owner or by us. If commits stand
-        still, leave the rest to the watcher, so that reads can begin."""
+        """Return once everything that was prepared before now is committed, by its owner or by us. If commits wait for
+        an absent standby, leave the rest to the watcher, so that reads can begin."""
         resolving = asyncio.get_running_loop().create_task(self._resolve_before())
         while not (await asyncio.wait([resolving], timeout=_SETTLE_PAUSE_S))[0]:
             if self._primary.replication.stands_still:
@@ -219,9 +213,6 @@ class Recovery:
         resolving.result()
 
     async def _resolve_before(self) -> None:
-        if self._nobody_before:
-            await self.resolve(older_than_s=0)
-            return
         started = (await self._session.fetch("SELECT clock_timestamp()"))[0][0]
         before = "SELECT 1 FROM pg_prepared_xacts WHERE starts_with(gid, $1) AND prepared <= $2::timestamptz"
         deadline = asyncio.get_running_loop().time() + _SETTLE_S
@@ -232,8 +223,8 @@ class Recovery:
             await asyncio.sleep(_SETTLE_PAUSE_S)
 
     async def _commit(self, server: str, database: str, gid: str) -> bool:
-        """Commit what is noted, as the role that prepared it, since nobody else may; return whether that was done
-        here."""
+        """Commit a noted transaction, as the role that prepared it, since no other may; return whether this call has
+        done it."""
         async with TenantSession(self._connector, self._secret, database) as session:
             try:
                 await session.fetch_of(server, f"COMMIT PREPARED {quote_text(gid)}")
@@ -246,7 +237,7 @@ class Recovery:
         return True
 
     async def look(self) -> None:
-        """Commit what was left behind, if anything can be committed."""
+        """Commit transactions that were left behind, unless commits wait for an absent standby."""
         if self._primary.replication.stands_still:
             return
         try:
@@ -257,8 +248,8 @@ class Recovery:
     # -- outcomes -----------------------------------------------------------------------------------------------
 
     async def outcome(self, number: int, history: int = 0) -> Outcome | None:
-        """Return what the engine says of a transaction; None if it is too old for it. Raises OutcomeUnknown if another
-        server gave the number, and this one may have given it out again."""
+        """Return the engine's own state of a transaction; None if it is too old for the engine. Raises OutcomeUnknown
+        if another server gave the number, and this one may have reused it."""
         server = await self._session.server()
         is_own = self.histories.fits(history, server)
         try:
@@ -282,8 +273,8 @@ class Recovery:
     async def settle_prepared(
         self, database: str, member: Connection, gid: str, until: float, ticket: Ticket | None = None
     ) -> Settled:
-        """Find out whether a transaction is committed whose connection was lost while it prepared, or after that; then
-        its `ticket` is given. It is if it is prepared, and then this commits it."""
+        """Find out whether a transaction is committed whose connection was lost while it prepared, or after that; in
+        the latter case `ticket` is given. If it is prepared, commit it."""
         seen: str | None = None
 
         async def look() -> Settled | None:
@@ -324,8 +315,8 @@ class Recovery:
         find_record: Callable[[], Awaitable[tuple[bool, str]]],
         until: float,
     ) -> Settled:
-        """Find out whether a transaction is committed that carries a record, and whose connection was lost while it
-        committed. `find_record` tells whether the record is there, and which server has told it."""
+        """Find out whether a transaction with a record is committed, after its connection was lost during the commit.
+        `find_record` returns whether the record is there, and the server that has told it."""
 
         async def look() -> Settled | None:
             if not await self._is_gone(database, member):
@@ -343,7 +334,7 @@ class Recovery:
         return settled
 
     async def _until_known(self, look: Callable[[], Awaitable[_T | None]], until: float) -> _T | None:
-        """Wait for the result in a task of its own, as a time limit needs one."""
+        """Wait for the result in a task of its own, as a time limit requires."""
         return await asyncio.get_running_loop().create_task(self._look_until_known(look, until))
 
     async def _look_until_known(self, look: Callable[[], Awaitable[_T | None]], until: float) -> _T | None:
@@ -370,8 +361,8 @@ class Recovery:
 
 
 async def _look_for_asker(recovery: Recovery) -> None:
-    """Look, since nobody does where nobody uses the server but to ask. A commit can wait for a standby that is
-    away; who asks does not."""
+    """Look for left transactions on a server that nobody else uses, where no watcher looks. A commit can wait for an
+    absent standby; the question does not wait for that."""
     try:
         await within(_ASKED_S, recovery.look())
     except TimeoutError:
@@ -379,10 +370,10 @@ async def _look_for_asker(recovery: Recovery) -> None:
 
 
 async def _settle_number(session: AdminSession, server: str, ticket: Ticket) -> Settled:
-    """Find out what became of a transaction that was prepared elsewhere, and is not here.
+    """Find the outcome of a transaction that was prepared on another server and is not prepared here.
 
-    It has come here and was committed, or it never came. In the first case its number is that of a committed one; but
-    it can be so in the second, too, where it was given out again. It has come where commits wait for a standby.
+    Either it arrived here and was committed, or it never arrived. In the first case its number is that of a committed
+    transaction; but in the second case, too, if the number was reused. It has arrived if commits wait for a standby.
     """
     try:
         [(state,)] = await session.fetch_of(server, _XACT_STATUS, str(ticket.number))

@@ -1,13 +1,13 @@
-"""Runs several statements as one transaction: optimistically, serializable, and as often as it takes."""
+"""Runs several statements as one transaction: optimistically, serializable, and as often as necessary."""
 
 from collections.abc import Sequence
 from time import perf_counter_ns
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import STREAM_IT, explain_width, is_internal
-from tuplegate.engine.libpq.turns import choose_pause_s
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.server_errors import STREAM_IT, explain_width, is_internal
+from tuplegate.engine.libpq.pools.turns import choose_pause_s
+from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.query.preparing import Preparing
 from tuplegate.engine.postgres.transaction.block import Block
 from tuplegate.engine.postgres.transaction.deciding import CannotPrepare, Decider, Decision, new_id
@@ -18,7 +18,8 @@ from tuplegate.engine.sql.facts import read_facts
 
 # size: two thirds are what any run has that can be tried again.
 class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
-    """One transaction. Its deadline holds until it is decided. `promise` is what the client was promised."""
+    """The statements of one transaction. The deadline holds until it is decided. `promise` are the records to commit
+    with it."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
         self._as_sent = False
         self._preparing: Preparing | None = None
 
-    # `writes` is False: it asks the guard itself before it prepares, when it is known whether it has written.
+    # `writes` is False: it asks the guard itself before it prepares, once it is known whether it has written.
 
     @property
     def may_grow(self) -> bool:
@@ -59,7 +60,7 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
 
     @property
     def must_commit(self) -> bool:
-        # What was promised is recorded, also of what only reads.
+        # A promise is recorded even for a transaction that only reads.
         return self._promise is not None or (not self._read_only and any(facts.may_write for facts in self._facts))
 
     def note_loss(self, lost: port.EngineUnavailable, attempts_max: int) -> float | None:
@@ -69,7 +70,7 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
         return choose_pause_s(self.attempt - 1)
 
     async def check_conflict(self, conflict: port.Conflict) -> None:
-        """Raise Superseded where somebody else has settled its records: no further attempt could succeed."""
+        """Raise Superseded if somebody else has settled its records: then no further attempt could succeed."""
         if self._promise is None or self.stage is Stage.RUNNING:
             return
         if await self._decider.ledger.is_settled(self.target.database, self._promise):
@@ -98,7 +99,7 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
             self._preparing = block.preparing
         self.reach(Stage.DECIDING)
         try:
-            # From here on the client may leave, but the decision is carried out.
+            # From here on the decision is carried out even if the client leaves.
             await self._decider.recovery.see_through(decision.decide(number))
         except CannotPrepare as refused:
             await self._take_id()
@@ -111,7 +112,8 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
         return done
 
     async def _take_id(self) -> None:
-        """Give it an id if it has none: what is committed in one phase needs one, whose record tells its outcome."""
+        """Give it an id if it has none: a transaction that is committed in one phase needs one, whose record tells its
+        outcome."""
         promise = self._promise
         if promise is None or promise.id is None:
             id = new_id()

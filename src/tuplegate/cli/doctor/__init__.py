@@ -1,0 +1,1 @@
+"""`doctor`: what is wrong with a service, its certificate, or the machine."""

@@ -1,0 +1,1 @@
+"""`dump` and `restore`: a whole database as a file that PostgreSQL's tools read."""

@@ -1,0 +1,1 @@
+"""Suggests what could stand at the cursor."""

@@ -1,0 +1,1 @@
+"""What CockroachDB reads, stores and refuses otherwise than PostgreSQL."""

@@ -1,0 +1,1 @@
+"""Prepares a cluster for the service, and finds what it leaves open."""

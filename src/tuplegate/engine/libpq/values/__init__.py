@@ -1,0 +1,1 @@
+"""Values: the types of a database, parameters as texts, rows as JSON."""

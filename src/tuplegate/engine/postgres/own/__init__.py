@@ -1,1 +1,0 @@
-"""The service's own place in the engine: its logins, sessions, roles and metadata."""

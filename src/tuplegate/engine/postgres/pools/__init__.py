@@ -1,0 +1,1 @@
+"""The connections of each target, and how what runs on them is ended."""

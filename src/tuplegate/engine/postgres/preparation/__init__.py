@@ -1,0 +1,1 @@
+"""Prepares a server for the service, as the role that owns it."""

@@ -1,0 +1,1 @@
+"""Roles and their rights: those of the installation, those of tenants, and the walls between them."""

@@ -1,0 +1,1 @@
+"""Reads requests and answers from bytes."""

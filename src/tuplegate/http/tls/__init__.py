@@ -1,0 +1,1 @@
+"""TLS: certificates, key exchange, and the bytes of a connection."""
