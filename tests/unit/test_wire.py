@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from tuplegate.data_plane.wire.dumps import replace_question
-from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
+from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow, Shown
 from tuplegate.data_plane.wire.messages import (
     COPY_DATA,
     COPY_DONE,
@@ -358,7 +358,7 @@ def test_answers_are_passed_on_and_some_are_shown() -> None:
             seen.append(kind)
             return b"" if message == hidden else b"instead" if message == error else None
 
-        messages = EngineMessages(look)
+        messages = EngineMessages(look, Shown())
         passed = b"".join(messages.feed(whole[at : at + size]) for at in range(0, len(whole), size))
         assert passed == row + done + b"instead" + row + write_ready(b"I")
         assert bytes(seen) == b"CCEZ"
@@ -408,7 +408,7 @@ def test_more_answers_than_questions_end_the_connection() -> None:
 def test_the_type_of_a_long_error_is_seen() -> None:
     """Its text is passed on as it is."""
     seen: list[tuple[int, int]] = []
-    messages = EngineMessages(lambda kind, message: seen.append((kind, len(message))))
+    messages = EngineMessages(lambda kind, message: seen.append((kind, len(message))), Shown())
     error = write_message(ERROR, b"SERROR\0M" + b"x" * 20_000 + b"\0\0")
     assert b"".join(messages.feed(error[at : at + 1000]) for at in range(0, len(error), 1000)) == error
     assert messages.feed(write_ready(b"I")) == write_ready(b"I")

@@ -57,7 +57,6 @@ class Parameter:
     place: str = "query"
 
 
-# size: each field is a part of what OpenAPI says of a route, and a row of a route table names those that it needs.
 @dataclass(frozen=True, slots=True)
 class OwnProtocol:
     """Describes how a route with a protocol of its own differs from the others.

@@ -190,7 +190,6 @@ async def open_websocket(
         await asyncio.sleep(_AGAIN_S)
 
 
-# size: one connection from its first byte to its last, both ways.
 class Carried(asyncio.Protocol):
     """One connection of a local program."""
 

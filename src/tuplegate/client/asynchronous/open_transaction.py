@@ -248,6 +248,7 @@ class AsyncOpenTransaction(Progressing):
                 raise
 
 
+# size: all but one are what any stream has.
 class AsyncInnerStream(AsyncRowStream):
     """A stream within a transaction. It tells the transaction how it ended."""
 

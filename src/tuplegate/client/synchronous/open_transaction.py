@@ -247,6 +247,7 @@ class OpenTransaction(Progressing):
                 raise
 
 
+# size: all but one are what any stream has.
 class InnerStream(RowStream):
     """A stream within a transaction. It tells the transaction how it ended."""
 

@@ -260,14 +260,20 @@ Look = Callable[[int, bytes], bytes | None]
 on."""
 
 
-class EngineMessages:
-    """Passes the engine's bytes on, and shows some messages on their way. While `shows_rows` is set, rows as well;
-    while `shows_parts` is set, the answers to Parse, Bind and Close."""
+class Shown:
+    """Which messages of the engine are shown beside those that always are: rows; the answers to Parse, Bind, Close."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self) -> None:
+        self.rows = False
+        self.parts = False
+
+
+class EngineMessages:
+    """Passes the engine's bytes on, and shows some messages on their way."""
+
+    def __init__(self, look: Look, shown: Shown) -> None:
         self._look = look
-        self.shows_rows = False
-        self.shows_parts = False
+        self._shown = shown
         self._left = 0
         """Bytes that are left of a message that is being passed on."""
         self._held = b""
@@ -277,6 +283,7 @@ class EngineMessages:
         """Return the bytes for the client."""
         if self._held:
             data, self._held = self._held + data, b""
+        shown = self._shown
         size = len(data)
         at = min(self._left, size)
         self._left -= at
@@ -286,7 +293,7 @@ class EngineMessages:
             kind = data[at]
             length = int.from_bytes(data[at + 1 : at + 5])
             end = at + 1 + length
-            is_shown = kind in _LOOKED_AT or (self.shows_rows and kind == ROW) or (self.shows_parts and kind in _PARTS)
+            is_shown = kind in _LOOKED_AT or (shown.rows and kind == ROW) or (shown.parts and kind in _PARTS)
             if kind == ERROR and length > _LOOKED_AT_MAX:
                 self._look(kind, b"")
             if is_shown and length <= _LOOKED_AT_MAX:

@@ -2,9 +2,9 @@
 
 Reading notifications is a transaction of the engine's own, which begins whenever another session notifies, and takes a
 place among the serializable ones if that is the session's default. So a session that listens waits at REPEATABLE READ,
-and gets its own level back for each message of its client (`session.py`). All others must not listen. Code can do so
-without any text that shows it, also while a transaction commits. So UNLISTEN follows the statements of such a session,
-in a transaction of its own, and one more is counted: the engine can read notifications once before it.
+and gets its own level back for each message of its client (`connection/unit.py`). All others must not listen. Code can
+do so without any text that shows it, also while a transaction commits. So UNLISTEN follows the statements of such a
+session, in a transaction of its own, and one more is counted: the engine can read notifications once before it.
 """
 
 from enum import Enum

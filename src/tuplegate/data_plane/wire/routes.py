@@ -12,8 +12,8 @@ from tuplegate.background import attempt
 from tuplegate.catalog.journal import Journal
 from tuplegate.catalog.metadata import Actor
 from tuplegate.data_plane.interactive.handover import Handover
+from tuplegate.data_plane.wire.connection.connection import WireConnection, write_greeting, write_last_word
 from tuplegate.data_plane.wire.messages import WireError, write_key_data
-from tuplegate.data_plane.wire.session import WireConnection, write_greeting, write_last_word
 from tuplegate.data_plane.wire.sessions import WireSessions
 from tuplegate.data_plane.wire.startup import CancelRequest, Startup, read_wishes
 from tuplegate.data_plane.wire.startup_reader import StartupReader

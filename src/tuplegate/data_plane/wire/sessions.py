@@ -12,8 +12,8 @@ from tuplegate.admission.fair_use.seats import WorkerSeats
 from tuplegate.admission.identity import IdentityCache, access_of
 from tuplegate.background import tick
 from tuplegate.data_plane.wire.admission import WireCounts
+from tuplegate.data_plane.wire.connection.connection import WireConnection
 from tuplegate.data_plane.wire.messages import WireError
-from tuplegate.data_plane.wire.session import WireConnection
 from tuplegate.metrics.sums import Counted
 from tuplegate.protocol.errors import ServiceError
 

@@ -23,6 +23,7 @@ from tuplegate.engine.run.steps import Does, Step
 from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 
 
+# size: two thirds are what any run has that can be tried again.
 class TransactionRun(RepeatableNodeRun[port.TransactionResult]):
     """The statements of one transaction, run until it commits or may not be tried again. The deadline covers all
     attempts."""

@@ -35,6 +35,7 @@ _PATIENCE_S: Final = 1.0
 """It takes such a place after all once a request has waited for this long: then the statements are not short."""
 
 
+# size: most of it is the connection: see there. What a pool notes on each is read with every statement.
 class Member(Connection):
     """A connection of a pool.
 

@@ -148,7 +148,6 @@ async def _declare(run: StreamRun) -> PGresult | None:
     return results[-1]
 
 
-# size: half of its attributes are what the port's RowStream shows.
 class Stream(StreamedRows):
     """The common part of both kinds of streams. `lines` yields blocks of rows and ends after the commit."""
 

@@ -9,6 +9,7 @@ ended. Once the connection is to end, nothing more is passed on to the engine.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine
+from enum import Enum
 from typing import Any, Final
 
 import structlog
@@ -49,7 +50,62 @@ _FULL_HINT: Final = (
 Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
 
 
-# size: it carries what it knows of the client's session from one message to the next.
+class _Stage(Enum):
+    """How far the service has come in ending what the client runs."""
+
+    NOTHING = "it ends nothing"
+    CANCELLING = "it cancels a statement"
+    CLOSING = "it ends the connection: nothing more is passed on to the engine"
+
+
+_TRANSITIONS: Final = {
+    _Stage.NOTHING: {_Stage.CANCELLING, _Stage.CLOSING},
+    _Stage.CANCELLING: {_Stage.NOTHING, _Stage.CLOSING},
+    _Stage.CLOSING: {_Stage.CLOSING},
+}
+
+
+class _End:
+    """What the service ends, and why. `why` is kept for the answer that follows from it."""
+
+    def __init__(self) -> None:
+        self.stage = _Stage.NOTHING
+        self.why: port.StatementFailed | None = None
+
+    def reach(self, stage: _Stage) -> None:
+        assert stage in _TRANSITIONS[self.stage], f"nothing goes from {self.stage} to {stage}"
+        self.stage = stage
+
+    @property
+    def is_closing(self) -> bool:
+        return self.stage is _Stage.CLOSING
+
+
+class _Age:
+    """How long the transaction may live: until `ends`. `outlived`: the engine cannot check it any more."""
+
+    def __init__(self, life_s: float) -> None:
+        self.life_s = life_s
+        self.ends = math.inf
+        self.outlived = False
+        self._judged_at = -math.inf
+
+    def begin(self, now: float) -> None:
+        self.ends = now + self.life_s
+        self.outlived = False
+
+    def end(self) -> None:
+        self.ends = math.inf
+        self.outlived = False
+
+    def must_judge(self, now: float) -> bool:
+        """Return whether it is time to see whether it is outlived, which is then done."""
+        if now - self._judged_at <= _JUDGED_EVERY_S:
+            return False
+        self._judged_at = now
+        return True
+
+
 class WireRun(Run[Pool]):
     """The work of a client on its own connection: among the runs while a transaction is open or a statement runs."""
 
@@ -74,14 +130,8 @@ class WireRun(Run[Pool]):
         self._state = WireState.IDLE
         self._started = 0
         """The number of times that a statement has begun to run."""
-        self._life_s = settings.transaction_life_s
-        self._life_ends = math.inf
-        self._in_doubt = False
-        self._outlived = False
-        self._judged_at = -math.inf
-        self._explained: port.StatementFailed | None = None
-        self._cancelling = False
-        self._is_ending = False
+        self._age = _Age(settings.transaction_life_s)
+        self._end = _End()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the port -----------------------------------------------------------------------------------------------
@@ -90,14 +140,14 @@ class WireRun(Run[Pool]):
         return self._link.read()
 
     async def write(self, data: bytes) -> None:
-        if not self._is_ending:
+        if not self._end.is_closing:
             await self._link.write(data)
 
     async def admit(self, begins: int) -> None:
         self.pool.check()
-        if self._is_ending and self._explained is not None:
-            raise port.StatementFailed(self._explained.message, sqlstate="57P01")
-        if self._outlived:
+        if self._end.is_closing and self._end.why is not None:
+            raise port.StatementFailed(self._end.why.message, sqlstate="57P01")
+        if self._age.outlived:
             raise explain_age()
         if self.target.may_write:
             self.pool.check_commits()
@@ -129,12 +179,12 @@ class WireRun(Run[Pool]):
                 self._started += 1
                 self._give_time()
         else:
-            self.deadline = self._life_ends
-            if not self._cancelling and not self._is_ending:
-                self._explained = None
+            self.deadline = self._age.ends
+            if self._end.stage is _Stage.NOTHING:
+                self._end.why = None
 
     def explain(self, sqlstate: str) -> port.StatementFailed | None:
-        return self._explained if sqlstate in _ENDED else None
+        return self._end.why if sqlstate in _ENDED else None
 
     async def cancel(self) -> None:
         async with asyncio.timeout(_GRACE_S):
@@ -145,7 +195,7 @@ class WireRun(Run[Pool]):
 
     @property
     def writes(self) -> bool:
-        return self.target.may_write and not self._outlived
+        return self.target.may_write and not self._age.outlived
 
     @property
     def may_grow(self) -> bool:
@@ -158,12 +208,10 @@ class WireRun(Run[Pool]):
 
     def end(self, why: Why, full_at: int = 0) -> None:
         if why is Why.OUTLIVED:
-            now = asyncio.get_running_loop().time()
-            if now - self._judged_at > _JUDGED_EVERY_S:
-                self._judged_at = now
+            if self._age.must_judge(asyncio.get_running_loop().time()):
                 self._spawn(self._judge_age())
             return
-        if why is Why.TIME and asyncio.get_running_loop().time() >= self._life_ends:
+        if why is Why.TIME and asyncio.get_running_loop().time() >= self._age.ends:
             self.ended = why
             self._spawn(self._end_life())
             return
@@ -177,11 +225,11 @@ class WireRun(Run[Pool]):
     async def _end_life(self) -> None:
         if await self._waits_for_standby():
             self.ended = None
-            self._life_ends = self.deadline = asyncio.get_running_loop().time() + _GRACE_S
+            self._age.ends = self.deadline = asyncio.get_running_loop().time() + _GRACE_S
         elif self._state is WireState.IDLE:
             self.ended = None  # it has ended by itself
         else:
-            self.end_for(f"the transaction was open for longer than {self._life_s:g} s")
+            self.end_for(f"the transaction was open for longer than {self._age.life_s:g} s")
 
     async def _judge_age(self) -> None:
         """Mark the transaction if the engine cannot check it any more: it fails with its next statement."""
@@ -194,10 +242,10 @@ class WireRun(Run[Pool]):
         if not has_read:
             self.begun = self.member.meter.begun  # nothing that it has read can be missing
             return
-        self._outlived = True
+        self._age.outlived = True
         self._guard.ended += 1
         if self._state is WireState.RUNNING:
-            self._explained = explain_age()
+            self._end.why = explain_age()
             await self._cancel_quietly()
 
     async def _end_running(self, why: Why) -> None:
@@ -207,17 +255,18 @@ class WireRun(Run[Pool]):
             self.ended = None
             self._give_time()
             return
-        self._explained = self.explain_end()
-        self._cancelling = True
+        self._end.why = self.explain_end()
+        if not self._end.is_closing:
+            self._end.reach(_Stage.CANCELLING)
         try:
             if self._state is WireState.RUNNING and await self._cancel_running():
                 return
             _log.warning("a connection of a client was ended", database=self.target.database, reason=why.value)
             await self._end_process()
         finally:
-            self._cancelling = False
-            if not self._is_ending:
-                self.ended = self._explained = None
+            if not self._end.is_closing:
+                self._end.reach(_Stage.NOTHING)
+                self.ended = self._end.why = None
 
     async def _cancel_running(self) -> bool:
         """Cancel the running statement; return whether it has ended, or must be left to its commit. A later statement
@@ -233,7 +282,7 @@ class WireRun(Run[Pool]):
         return True
 
     async def _end_process(self) -> None:
-        self._is_ending = True
+        self._end.reach(_Stage.CLOSING)
         await self.pool.end_process(self.member)
 
     async def _cancel_quietly(self) -> None:
@@ -252,36 +301,37 @@ class WireRun(Run[Pool]):
         return self.pool.primary.replication.waits and await self.pool.waits_for_standby(self.member)
 
     def end_for(self, reason: str) -> None:
-        """End the connection at once: its database must be released, or its transaction is open for too long."""
-        if not self._is_ending:
-            self._is_ending = True
+        """End the connection at once: its database must be let go of, or its transaction is open for too long."""
+        if not self._end.is_closing:
+            self._end.reach(_Stage.CLOSING)
             _log.info("a connection of a client was ended", database=self.target.database, reason=reason)
-            self._explained = port.StatementFailed(reason, sqlstate="57P01")
+            self._end.why = port.StatementFailed(reason, sqlstate="57P01")
             self._spawn(self._end_process())
 
     # -- entering and leaving -----------------------------------------------------------------------------------
 
     def _give_time(self) -> None:
-        """Set the deadline of a statement, within that of its transaction."""
-        self.deadline = min(asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000, self._life_ends)
+        """Give a statement its time, within that of its transaction."""
+        self.deadline = min(asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000, self._age.ends)
 
     def _enter(self) -> None:
         now = asyncio.get_running_loop().time()
         self._running.enter(self)
-        self._life_ends = now + self._life_s
+        self._age.begin(now)
         self.begun = self.member.meter.begun
-        self._outlived = False
         if self.target.may_write:
-            self._in_doubt = True
             self.pool.state.begin_doubt()
 
     def _leave(self) -> None:
-        self._life_ends = math.inf
-        self._outlived = False
-        self._running.runs.discard(self)
-        if self._in_doubt:
-            self._in_doubt = False
+        self._age.end()
+        if self._is_in_doubt:
             self.pool.state.end_doubt()
+        self._running.runs.discard(self)
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Return whether it may have written what is not decided."""
+        return self.target.may_write and self in self._running.runs
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -289,11 +339,11 @@ class WireRun(Run[Pool]):
         task.add_done_callback(self._tasks.discard)
 
     def leave(self) -> None:
-        """Release the connection after the client has left: cancel its statement, and close. Its place stays taken
-        until its process is gone."""
+        """The client has left: cancel what runs, and close. The connection keeps its place until its process is
+        gone."""
+        in_doubt = self._is_in_doubt
         self._link.close()
         self._running.runs.discard(self)
         for task in self._tasks:
             task.cancel()
-        self.pool.see_off(self.member, is_running=self._state is WireState.RUNNING, in_doubt=self._in_doubt)
-        self._in_doubt = False
+        self.pool.see_off(self.member, is_running=self._state is WireState.RUNNING, in_doubt=in_doubt)

@@ -16,6 +16,7 @@ from tuplegate.engine.run.stages import Stage
 from tuplegate.engine.sql.facts import read_facts
 
 
+# size: two thirds are what any run has that can be tried again.
 class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
     """The statements of one transaction. The deadline holds until it is decided. `promise` are the records to commit
     with it."""
