@@ -17,10 +17,9 @@ from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSessi
 from tuplegate.engine.cockroach.own.locks import Locks
 from tuplegate.engine.cockroach.own.probes import find_functions, find_version
 from tuplegate.engine.cockroach.own.settings import EngineSettings
-from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools, tick
+from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools
 from tuplegate.engine.cockroach.query.execute import Execution
 from tuplegate.engine.cockroach.query.session import SessionRun
-from tuplegate.engine.cockroach.query.sessions import open_session
 from tuplegate.engine.cockroach.query.stream import Stream, open_stream
 from tuplegate.engine.cockroach.query.stream_run import StreamRun
 from tuplegate.engine.cockroach.snapshots import POSITION, SnapshotReads
@@ -35,10 +34,9 @@ from tuplegate.engine.libpq.measures import Measures, collect_counts
 from tuplegate.engine.libpq.types import FIRST_USER_OID, read_types
 from tuplegate.engine.run.attempts import Attempts, OpenGate
 from tuplegate.engine.run.run import Running, end_late
+from tuplegate.engine.run.watched import begin_stream, open_session
 from tuplegate.keeping import Work, keep, within
-from tuplegate.metrics.cells import observe
 
-_TICK_S: Final = 0.1
 _HEALTH_TIMEOUT_S: Final = 2.0
 _EXPIRE_EVERY_S: Final = 3600.0
 
@@ -92,7 +90,7 @@ class CockroachEngine:
     def start(self, stack: AsyncExitStack) -> None:
         """Begin everything that goes on beside requests; `stack` ends it."""
         watches: dict[str, Work] = {
-            "pools": partial(tick, self._pools, _TICK_S),
+            "pools": self._pools.watch,
             "deadlines": partial(end_late, self._running),
             "nodes": self._connector.watch_nodes,
             "locks": self._locks.renew,
@@ -193,17 +191,9 @@ class CockroachEngine:
     async def stream(
         self, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
-        pool, running = self._pools.find_pool(target), self._running
-        run = StreamRun(pool, target, statement, bounds)
-        run.begin(await self._attempts.take(pool, self._time() + bounds.timeout_ms / 1000))
-        running.enter(run)
-        self._streams.attempts += 1
-        try:
-            async with open_stream(run) as stream:
-                yield stream
-        finally:
-            running.runs.discard(run)
-            observe(self._streams.seconds, run.elapsed_us * 1000)
+        run = StreamRun(self._pools.find_pool(target), target, statement, bounds)
+        async with begin_stream(self._attempts, run, self._streams), open_stream(run) as stream:
+            yield stream
 
     async def health(self) -> port.EngineHealth:
         state = "ok"
@@ -217,25 +207,15 @@ class CockroachEngine:
         return port.EngineHealth("cockroachdb", self._version, {"engine": state}, warnings, replicated=True)
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
-        async with self._open_session(target, bounds) as session:
+        async with open_session(SessionRun, self._running, self._pools.find_pool(target), target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
 
     def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
         return self._pools.stocks.hold_answer(database, size)
 
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
-        return self._open_session(target, port.Bounds(timeout_ms, None, 0))
-
-    @asynccontextmanager
-    async def _open_session(self, target: port.Target, bounds: port.Bounds) -> AsyncIterator[SessionRun]:
-        """Open a session that can be stopped."""
-        deadline, running = self._time() + bounds.timeout_ms / 1000, self._running
-        async with open_session(self._pools.find_pool(target), target, bounds, deadline) as session:
-            running.enter(session)
-            try:
-                yield session
-            finally:
-                running.runs.discard(session)
+        bounds = port.Bounds(timeout_ms, None, 0)
+        return open_session(SessionRun, self._running, self._pools.find_pool(target), target, bounds)
 
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds

@@ -1,7 +1,7 @@
 """The port, filled by a PostgreSQL server. Its parts lie beside it, one subject in a file."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from math import inf
@@ -16,8 +16,7 @@ from tuplegate.engine.postgres.own.probes import Probed, probe_all
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
-from tuplegate.engine.postgres.query.session import SessionRun
-from tuplegate.engine.postgres.query.sessions import borrow_session, open_session
+from tuplegate.engine.postgres.query.sessions import borrow_session
 from tuplegate.engine.postgres.query.stream import Stream, open_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.query.wire import Wires
@@ -44,8 +43,9 @@ from tuplegate.engine.postgres.transaction.histories import judge_elsewhere
 from tuplegate.engine.postgres.transaction.ledger import Ledger
 from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.transaction.recovery import EVERY_S, Recovery
+from tuplegate.engine.run.session import SessionRun
+from tuplegate.engine.run.watched import begin_stream, open_session
 from tuplegate.keeping import Work, keep, within
-from tuplegate.metrics.cells import observe
 
 _log = structlog.get_logger()
 
@@ -264,21 +264,14 @@ class PostgresEngine:
     async def stream(
         self, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
-        pool = self._pools.find_pool(target)
-        run = StreamRun(pool, target, statement, bounds)
-        run.check_start()
-        run.begin(await self._requests.take(pool, self._time() + bounds.timeout_ms / 1000))
-        self._running.enter(run)
-        measures = self._streams
-        measures.attempts += 1
-        try:
-            async with open_stream(run, measures, self._settings.attempts_max) as stream:
-                if self.tells_positions:
-                    stream.reached = await self.position()
-                yield stream
-        finally:
-            self._running.runs.remove(run)
-            observe(measures.seconds, run.elapsed_us * 1000)
+        run = StreamRun(self._pools.find_pool(target), target, statement, bounds)
+        async with (
+            begin_stream(self._requests, run, self._streams),
+            open_stream(run, self._streams, self._settings.attempts_max) as stream,
+        ):
+            if self.tells_positions:
+                stream.reached = await self.position()
+            yield stream
 
     @property
     def probed(self) -> Probed:
@@ -329,30 +322,15 @@ class PostgresEngine:
         return "ok"
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
-        async with self._open_watched(borrow_session, target, bounds) as session:
+        async with borrow_session(self._running, self._pools.find_pool(target), target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
 
     def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
         return self._pools.stocks.hold_answer(database, size)
 
-    def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
-        return self._open_watched(open_session, target, port.Bounds(timeout_ms, None, 0))
-
-    @asynccontextmanager
-    async def _open_watched(
-        self,
-        open: Callable[[Pool, port.Target, port.Bounds, float], AbstractAsyncContextManager[SessionRun]],
-        target: port.Target,
-        bounds: port.Bounds,
-    ) -> AsyncIterator[SessionRun]:
-        """Open a session whose deadline is watched."""
-        deadline = self._time() + bounds.timeout_ms / 1000
-        async with open(self._pools.find_pool(target), target, bounds, deadline) as session:
-            self._running.enter(session)
-            try:
-                yield session
-            finally:
-                self._running.runs.remove(session)
+    def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[SessionRun[Pool]]:
+        bounds = port.Bounds(timeout_ms, None, 0)
+        return open_session(SessionRun[Pool], self._running, self._pools.find_pool(target), target, bounds)
 
     def wire(
         self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
@@ -376,7 +354,7 @@ class PostgresEngine:
             yield blocks
 
     async def durability(self, target: port.Target) -> port.Durability:
-        async with self._open_watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:
+        async with self.session(target, _OWN_TIMEOUT_MS) as session:
             return await read_durability(session)
 
     def serializable_headroom(self) -> port.Headroom:

@@ -1,4 +1,4 @@
-"""The pools of all databases: made when they are asked for, bounded together, gone when nobody uses them."""
+"""The pools of all databases of a server, and what their connections start with."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -9,6 +9,7 @@ from tuplegate.engine.libpq.commands import Command, Meter
 from tuplegate.engine.libpq.crowd import Crowd
 from tuplegate.engine.libpq.definitions import Definitions
 from tuplegate.engine.libpq.logins import add_settings, as_tenant, database_secret, name_role
+from tuplegate.engine.libpq.pools import TargetPools
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.engine.postgres.ending_pool import HeldCounts, Server
@@ -77,8 +78,8 @@ def _read_only(target: port.Target) -> str:
     return "off" if target.may_write else "on"
 
 
-class Pools:
-    """The pools of all databases, for each one that writes and one that reads; `states` is what both have in common."""
+class Pools(TargetPools[Pool]):
+    """The pools of all databases; `states` is what the two of one have in common."""
 
     def __init__(
         self,
@@ -92,8 +93,10 @@ class Pools:
         meter: Meter,
         stocks: Stocks | None = None,
     ) -> None:
-        """`meter` counts the transactions that begin. `stocks` are those of other pools, which hold
-        their rows within the same bound."""
+        """`meter` counts the transactions that begin. `stocks` are those of other pools, which hold their rows within
+        the same bound."""
+        crowd = settings.crowd or Crowd(settings.connections_max, settings.connections_per_owner_max)
+        super().__init__(crowd)
         self._settings = settings
         self._connector = connector
         self.primary = connector.primary
@@ -105,8 +108,6 @@ class Pools:
             kill=settings.kill,
             stuck_max=1 if settings.is_replica else STUCK_MAX,
         )
-        crowd = self._crowd = settings.crowd or Crowd(settings.connections_max, settings.connections_per_owner_max)
-        self._paused: frozenset[str] = frozenset()
         self.can = probed.can
         self._built_in = probed.built_in
         self.stocks = stocks or settings.stocks or Stocks(settings.rows_bytes_max)
@@ -127,53 +128,19 @@ class Pools:
             is_confirmed=is_confirmed,
             waits_for_standby=self._waits_for_standby,
         )
-        self.writing: dict[str, Pool] = {}
-        self.reading: dict[str, Pool] = {}
         self.states: dict[str, DatabaseState] = {}
-        crowd.join(self)
 
     @property
     def held(self) -> HeldCounts:
         """Return how many connections open transactions keep."""
         return self._server.held
 
-    def find_pool(self, target: port.Target) -> Pool:
-        """Return the pool of the target, and make one where there is none yet."""
-        pools = self.writing if target.as_writer else self.reading
-        return pools.get(target.database) or self._new(pools, target)
-
     def to_write(self, database: str) -> Pool:
         return self.find_pool(port.Target(database, port.Access.WRITE))
 
-    def all(self) -> list[Pool]:
-        return [*self.writing.values(), *self.reading.values()]
-
-    def pause(self, databases: frozenset[str]) -> None:
-        for pools in (self.writing, self.reading):
-            for database, pool in pools.items():
-                if database in databases - self._paused:
-                    pool.suspend()
-                elif database in self._paused - databases:
-                    pool.resume()
-        self._paused = databases
-
-    def let_go(self, database: str) -> None:
-        for pools in (self.writing, self.reading):
-            if (pool := pools.get(database)) is not None:
-                pool.turn_away("the database is elsewhere now")
-
-    def is_paused(self, database: str) -> bool:
-        return database in self._paused
-
     def close_idle(self, since: float) -> None:
-        """Close connections that nobody has used since then, and pools that have none left."""
-        for pools in (self.writing, self.reading):
-            for database, pool in list(pools.items()):
-                pool.close_idle(since)
-                if pool.is_unused:
-                    del pools[database]
-        served = self.writing.keys() | self.reading.keys()
-        for database in self.states.keys() - served:
+        super().close_idle(since)
+        for database in self.states.keys() - self.writing.keys() - self.reading.keys():
             del self.states[database]
 
     def note_change(self, database: str) -> None:
@@ -181,12 +148,10 @@ class Pools:
         self._find_definitions(database).note_change()
 
     async def close(self) -> None:
-        for pool in self.all():
-            await pool.close()
-        self._crowd.leave(self)
+        await super().close()
         await self.stubborn.close()
 
-    def _new(self, pools: dict[str, Pool], target: port.Target) -> Pool:
+    def _make(self, target: port.Target) -> Pool:
         login = Login(
             target.database,
             target.bounded_with,
@@ -202,11 +167,8 @@ class Pools:
         if state is None:
             definitions = self._find_definitions(target.database)
             state = self.states[target.database] = DatabaseState(TypeRegistry(self._built_in), definitions)
-        pool = pools[target.database] = Pool(self._server, login, state)
-        pool.state.full_at = self._sizes.find_full_at(target.database)
-        if target.database in self._paused:
-            pool.suspend()
-        return pool
+        state.full_at = self._sizes.find_full_at(target.database)
+        return Pool(self._server, login, state)
 
     def _find_definitions(self, database: str) -> Definitions:
         settings = self._settings

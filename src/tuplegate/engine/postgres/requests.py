@@ -76,7 +76,7 @@ class Requests(Attempts):
             raise port.EngineBusy(f"{self._held_max - left} transactions are open in this worker already")
         deadline = self._time() + timeout_ms / 1000
         member = await self.take(pool, deadline)
-        transaction = OpenTransaction(pool, target, member, self._decider, self._running, id, read_only=read_only)
+        transaction = OpenTransaction(pool, target, member, self._decider, self.running, id, read_only=read_only)
         transaction.decision.two_phase = self._two_phase
         await transaction.open()
         return transaction

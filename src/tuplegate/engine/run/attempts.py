@@ -39,7 +39,7 @@ class Attempts:
     """Runs what is asked of one server, `attempts_max` times at most."""
 
     def __init__(self, running: Running, gate: Gate, attempts_max: int) -> None:
-        self._running = running
+        self.running = running
         self._runs = running.runs
         self._gate = gate
         self._attempts_max = attempts_max
@@ -61,7 +61,7 @@ class Attempts:
                     member = await self.take(pool, run.deadline, check, anew=run.anew)
                 fresh = member.is_fresh
                 run.begin(member)
-                self._running.enter(run)
+                self.running.enter(run)
                 measures.attempts += 1
                 try:
                     result = await run.run(now)

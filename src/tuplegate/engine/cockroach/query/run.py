@@ -1,15 +1,13 @@
 """Something that runs on a connection to one of several nodes: another one may do it where that node is lost."""
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.libpq.parameters import write_params, write_texts
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.run.ends import Why
-from tuplegate.engine.run.run import RepeatableRun
-from tuplegate.engine.run.stages import UNDECIDED, Stage
+from tuplegate.engine.run.run import RepeatableRun, Run
+from tuplegate.engine.run.stages import UNDECIDED
 
 _LOSSES_MAX: Final = 5
 """How often a connection may be lost before its request is told so."""
@@ -25,27 +23,8 @@ class NodeLost(port.EngineUnavailable):
     """The connection was lost before anything can have been applied: it may be tried on another one."""
 
 
-class NodeRun(Protocol):
-    """A statement or a transaction on a connection to a node."""
-
-    pool: Pool
-    member: Member
-    target: port.Target
-    bounds: port.Bounds
-    deadline: float
-    stage: Stage
-    ended: Why | None
-
-    @property
-    def left_s(self) -> float: ...
-
-    def reach(self, stage: Stage) -> None: ...
-
-    def check_ended(self) -> None: ...
-
-    def was_cancelled(self, failure: port.StatementFailed) -> bool: ...
-
-    def explain_end(self) -> port.StatementFailed: ...
+NodeRun = Run[Pool]
+"""A statement or a transaction on a connection to a node."""
 
 
 def give_up(run: NodeRun) -> None:

@@ -9,7 +9,8 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine.libpq.commands import Command
 from tuplegate.engine.libpq.connection import CHUNK_ROWS
 from tuplegate.engine.port import Durability, EngineBusy, StatementFailed, Tables
-from tuplegate.engine.postgres.query.session import SessionRun
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.run.session import SessionRun
 
 _BEGIN = [
     Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"),
@@ -93,7 +94,7 @@ _DURABLE = {
 _STANDBYS = "synchronous_standby_names"
 
 
-async def find_tables(session: SessionRun, bytes_max: int) -> Tables:
+async def find_tables(session: SessionRun[Pool], bytes_max: int) -> Tables:
     attempt = 1
     while True:
         items = _Items(bytes_max)
@@ -128,7 +129,7 @@ class _Items:
             self.texts.append(text)
 
 
-async def read_durability(session: SessionRun) -> Durability:
+async def read_durability(session: SessionRun[Pool]) -> Durability:
     names = "{" + ",".join((*_DURABLE, _STANDBYS)) + "}"
     settings = {str(name): str(value) for name, value in (await session.run(_DURABILITY, names)).rows}
     durable = all(settings.get(name) in values for name, values in _DURABLE.items())

@@ -1,8 +1,10 @@
 """A connection for the service's own use: statements one after the other, with a deadline over all of them.
 
 It carries statements that the service has written itself, so that they may open and end transactions, which no text of
-a tenant may. It is guarded like any other: what writes and has outlived the engine's memory ends as a conflict.
+a tenant may. It is watched like any other: what writes and has outlived the engine's memory ends as a conflict.
 """
+
+from typing import Final, TypeVar
 
 from psycopg import pq
 from psycopg.pq.abc import PGresult
@@ -11,19 +13,19 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, OnRows, make_command
 from tuplegate.engine.libpq.connection import read_text_rows
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.libpq.pool import ConnectionPool, Member
 from tuplegate.engine.run.ends import Why, explain_age
 from tuplegate.engine.run.run import Run
 
-_IDLE = pq.TransactionStatus.IDLE
+_P = TypeVar("_P", bound=ConnectionPool)
+_IDLE: Final = int(pq.TransactionStatus.IDLE)
 
 
-class SessionRun(Run[Pool]):
-    """`under_way`: something was sent and is not answered yet."""
+class SessionRun(Run[_P]):
+    """Fills the port's `EngineSession`. `under_way`: something was sent and is not answered yet."""
 
     def __init__(
-        self, pool: Pool, target: port.Target, member: Member, bounds: port.Bounds, deadline: float, *, writes: bool
+        self, pool: _P, target: port.Target, member: Member, bounds: port.Bounds, deadline: float, writes: bool = True
     ) -> None:
         super().__init__(pool, target, bounds, deadline)
         self.begin(member)
@@ -65,9 +67,11 @@ class SessionRun(Run[Pool]):
         except CopyStarted as copied:
             raise port.CopyRefused from copied
         except port.StatementFailed as failure:
-            if self.ended is Why.OUTLIVED:
-                raise explain_age() from failure
-            if self.was_cancelled(failure):
-                raise self.explain_cancel(failure) from failure
-            raise
+            raise self.explain_failure(failure) from failure
         return results
+
+    def explain_failure(self, failure: port.StatementFailed) -> port.EngineFailure:
+        """Return the failure as it is told."""
+        if self.ended is Why.OUTLIVED:
+            return explain_age()
+        return self.explain_cancel(failure) if self.was_cancelled(failure) else failure
