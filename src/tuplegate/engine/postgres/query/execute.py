@@ -23,7 +23,7 @@ from tuplegate.engine.libpq.parameters import needs_describing, write_params, wr
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.preparing import drop_stale, judge, prepare, read_statement
+from tuplegate.engine.postgres.query.preparing import find_prepared, judge, read_statement
 from tuplegate.engine.postgres.replication.positions import read_answer
 from tuplegate.engine.postgres.rules.blocks import COMMIT_BLINDLY, NUMBER, WAIT, open_for
 from tuplegate.engine.postgres.rules.statements import (
@@ -41,7 +41,7 @@ from tuplegate.engine.run.run import RepeatableRun
 from tuplegate.engine.run.runner import Runner, check_tag
 from tuplegate.engine.run.steps import Does, Step
 from tuplegate.engine.sql.facts import Facts, Leftovers, is_plain_tag, read_facts
-from tuplegate.engine.sql.templates import Form, Template, find_template
+from tuplegate.engine.sql.templates import Form, find_template
 
 
 # size: it carries what one attempt has found out from one exchange with the engine to the next.
@@ -143,17 +143,17 @@ class Execution(RepeatableRun[Pool, port.Result]):
             else:
                 rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
                 first: list[Command] = []
-                if key is not None:
-                    kept = self._find_prepared(key, template, kept, now, first)
+                found = find_prepared(member, state, statement, key, template, kept, now, first)
+                kept = found if isinstance(found, KeptStatement) else None
+                if isinstance(found, Form):
+                    self.unjudged = found
                 if kept is not None and template is not None:
                     values = template.values
                 results = await self._send(values, rows, kept, first)
-                result = self._read(results, rows) or await self._learn(results[-1], rows)
-            if self.wrote:
-                if self.lazy:
-                    await self.pool.flush_commits(member, self.deadline)
-                if self.pool.demands_standby and may_write(self.target, facts, self.pool):
-                    await self.pool.see_confirmed(member, self.deadline)
+                check(results)
+                result = rows.finish(results[-1]) or await self._learn(results[-1], rows)
+            if self.wrote and (self.lazy or self.pool.demands_standby):
+                await self._see_final(facts)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices, failure.statement = failure.notices + member.take_notices(), None
@@ -185,6 +185,13 @@ class Execution(RepeatableRun[Pool, port.Result]):
         self._give_back_used(result, now)
         return result
 
+    async def _see_final(self, facts: Facts) -> None:
+        """Return when what it may have written is so for good. Raises OutcomeUnknown."""
+        if self.lazy:
+            await self.pool.flush_commits(self.member, self.deadline)
+        if self.pool.demands_standby and may_write(self.target, facts, self.pool):
+            await self.pool.see_confirmed(self.member, self.deadline)
+
     def _give_back_used(self, result: port.Result, now: float) -> None:
         plain = self.facts.plain
         left = None if self.pool.must_inspect(plain, now) else self.facts.leftovers
@@ -204,37 +211,6 @@ class Execution(RepeatableRun[Pool, port.Result]):
             self.pool.state.often_seen.note_noise(key)
             if kept is not None:
                 kept.runs = 0
-
-    def _find_prepared(
-        self,
-        key: Key,
-        template: Template | None,
-        kept: KeptStatement | None,
-        now: float,
-        first: list[Command],
-    ) -> KeptStatement | None:
-        """Return what is prepared for the key, or will be by `first`; None where the text runs as it was sent."""
-        if kept is not None:
-            stale = drop_stale(self.member, self.pool.state, key, kept, now)
-            if stale:
-                first += stale
-                kept = None
-        if kept is None:
-            kept = self._prepare(key, template, now, first)
-        if kept is None or (template is not None and not kept.verdict.takes(template.values)):
-            return None
-        kept.runs -= 1
-        return kept
-
-    def _prepare(self, key: Key, template: Template | None, now: float, first: list[Command]) -> KeptStatement | None:
-        """Prepare it. Return None where it does not come often, or is not known to mean the same later."""
-        found = prepare(self.member, self.pool.state, self.statement, key, template, self.facts, now)
-        if isinstance(found, Form):
-            self.unjudged = found
-            return None
-        if found is not None:
-            first.append(Command(key[0].encode(), name=found.name, types=key[1], begins=False))
-        return found
 
     async def _read_position(self, question: list[Command]) -> bytes | None:
         """Return where the engine is, now that the statement is committed; None where it does not say."""
@@ -268,15 +244,11 @@ class Execution(RepeatableRun[Pool, port.Result]):
         member.flush()
         return answer
 
-    def _read(self, results: list[PGresult], rows: RowCollector) -> port.Result | None:
-        """Return what came of it; None while a type of its rows is unknown."""
-        check(results)
-        return rows.finish(results[-1])
-
     async def _run_plainly(self, params: list[bytes | None] | None) -> port.Result:
         rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
         results = await self._send(params, rows, None, [])
-        return self._read(results, rows) or await self._learn(results[-1], rows)
+        check(results)
+        return rows.finish(results[-1]) or await self._learn(results[-1], rows)
 
     async def _run_carefully(self) -> port.Result:
         """Run what needs more than one exchange with the engine."""

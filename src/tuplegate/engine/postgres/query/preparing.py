@@ -36,36 +36,61 @@ _OF_TEMPLATES: Final = {
     },
 }
 
-_OWN: Final = _OF_TEMPLATES["select"]
-"""The service's own statements leave nothing behind."""
-
 
 def read_statement(statement: port.Statement, template: Template | None) -> Facts:
     """Return the facts of a statement; those of a template, whatever its literals are."""
     return read_facts(statement.sql, statement.keyword) if template is None else _OF_TEMPLATES[statement.keyword]
 
 
-def drop_stale(member: Member, state: DatabaseState, key: Key, kept: KeptStatement, now: float) -> list[Command]:
-    """Forget what must be prepared anew; return the command for that, if it must."""
-    if kept.runs and kept.until > now and kept.version == state.version:
-        return []
-    del member.kept[key]
-    return [Command(b"DEALLOCATE " + kept.name, begins=False)]
-
-
-def prepare(
+def find_prepared(
     member: Member,
     state: DatabaseState,
     statement: port.Statement,
-    key: Key,
+    key: Key | None,
     template: Template | None,
-    facts: Facts,
+    kept: KeptStatement | None,
     now: float,
+    first: list[Command],
+) -> KeptStatement | Form | None:
+    """Return what is prepared for the key, or will be by `first`; None where the text runs as it was sent, and a form
+    where its columns must be judged before. `kept` is what is there. Without a key nothing is prepared."""
+    if key is None:
+        return None
+    kept = _drop_stale(member, state, key, kept, now, first)
+    if kept is None:
+        found = _choose_to_prepare(member, state, statement, key, template, now)
+        if not isinstance(found, KeptStatement):
+            return found
+        kept = found
+        first.append(_prepare(key, kept))
+    if template is not None and not kept.verdict.takes(template.values):
+        return None
+    kept.runs -= 1
+    return kept
+
+
+def _drop_stale(
+    member: Member, state: DatabaseState, key: Key, kept: KeptStatement | None, now: float, first: list[Command]
+) -> KeptStatement | None:
+    """Return what is kept, unless it must be prepared anew: then it is forgotten, also by `first`."""
+    if kept is None or (kept.runs and kept.until > now and kept.version == state.version):
+        return kept
+    del member.kept[key]
+    first.append(Command(b"DEALLOCATE " + kept.name, begins=False))
+    return None
+
+
+def _prepare(key: Key, kept: KeptStatement) -> Command:
+    return Command(key[0].encode(), name=kept.name, types=key[1], begins=False)
+
+
+def _choose_to_prepare(
+    member: Member, state: DatabaseState, statement: port.Statement, key: Key, template: Template | None, now: float
 ) -> KeptStatement | Form | None:
     """Note a statement that is to be prepared. Return a form where its columns must be judged first, and None where it
     does not come often, or is not known to mean the same later."""
     often, version = state.often_seen, state.version
-    if not often.note(key) or not is_lasting(key[0]):
+    if len(member.kept) > KEPT_MAX or not often.note(key) or not is_lasting(key[0]):
         return None
     verdict = often.recall(key, now, version) if template is not None or statement.params else _NO_PARAMETERS
     if verdict is None:
@@ -76,7 +101,7 @@ def prepare(
         often.note_verdict(key, verdict, now, version)
     if not verdict.runs:
         return None
-    kept = member.kept[key] = KeptStatement(facts, now, version, verdict)
+    kept = member.kept[key] = KeptStatement(read_statement(statement, template), now, version, verdict)
     return kept
 
 
@@ -92,11 +117,6 @@ def measure_common(statement: port.Statement) -> int:
             break
         same += 1
     return same
-
-
-def prepares(command: Command) -> bool:
-    """Return whether the command prepares a statement; one that fails has run nothing."""
-    return bool(command.name and command.sql)
 
 
 async def judge(pool: Pool, member: Member, form: Form, key: Key, now: float, *, is_template: bool) -> None:
@@ -146,12 +166,14 @@ class Preparing:
             return [as_sent]
         key: Key = (statement.sql, ()) if template is None else (template.text, template.types)
         commands: list[Command] = []
-        kept = self._find_fresh(key, commands)
-        if kept is None and len(self._member.kept) <= KEPT_MAX:
-            kept = self._prepare(statement, key, template, commands)
-        if kept is None or (template is not None and not kept.verdict.takes(template.values)):
+        state, known = self._pool.state, self._member.kept.get(key)
+        kept = find_prepared(self._member, state, statement, key, template, known, self._now, commands)
+        self.is_in_doubt = self.is_in_doubt or bool(commands)
+        if isinstance(kept, Form):
+            self._unjudged[key] = (kept, template is not None)
+            kept = None
+        if kept is None:
             return [*commands, as_sent]
-        kept.runs -= 1
         self._kept.append((key, kept))
         self._prepared.add(index)
         rows.expect(kept)
@@ -163,45 +185,17 @@ class Preparing:
         commands."""
         key = _own_key(command.sql)
         commands: list[Command] = []
-        kept = self._find_fresh(key, commands)
+        member, state = self._member, self._pool.state
+        kept = _drop_stale(member, state, key, member.kept.get(key), self._now, commands)
         if kept is None:
-            kept = self._member.kept[key] = KeptStatement(
-                _OF_TEMPLATES["select"], self._now, self._pool.state.version, _NO_PARAMETERS
-            )
-            self._name(key, kept, commands)
+            kept = member.kept[key] = KeptStatement(_OF_TEMPLATES["select"], self._now, state.version, _NO_PARAMETERS)
+            commands.append(_prepare(key, kept))
+            self.is_in_doubt = True
         return [*commands, Command(b"", command.params, name=kept.name, begins=command.begins)]
 
     def may_be_cause(self, failure: port.StatementFailed) -> bool:
         """Return whether the text may be right, and be wrong only as it is prepared; or the other way round."""
         return failure.never_ran and failure.statement in self._prepared
-
-    def _find_fresh(self, key: Key, commands: list[Command]) -> KeptStatement | None:
-        """Return what is prepared; forget what must be prepared anew."""
-        kept = self._member.kept.get(key)
-        if kept is None:
-            return None
-        stale = drop_stale(self._member, self._pool.state, key, kept, self._now)
-        if not stale:
-            return kept
-        self.is_in_doubt = True
-        commands += stale
-        return None
-
-    def _prepare(
-        self, statement: port.Statement, key: Key, template: Template | None, commands: list[Command]
-    ) -> KeptStatement | None:
-        facts = read_statement(statement, template)
-        found = prepare(self._member, self._pool.state, statement, key, template, facts, self._now)
-        if isinstance(found, Form):
-            self._unjudged[key] = (found, template is not None)
-            return None
-        if found is not None:
-            self._name(key, found, commands)
-        return found
-
-    def _name(self, key: Key, kept: KeptStatement, commands: list[Command]) -> None:
-        self.is_in_doubt = True
-        commands.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
 
     @property
     def has_unjudged(self) -> bool:
