@@ -53,6 +53,7 @@ HOT = (
     "engine/cockroach/pool",
     "engine/cockroach/pools",
     "engine/cockroach/query/execute",
+    "engine/cockroach/query/run",
     "engine/cockroach/query/session",
     "engine/cockroach/query/stream_run",
     "engine/cockroach/transaction/open_transaction",

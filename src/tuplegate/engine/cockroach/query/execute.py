@@ -16,42 +16,32 @@ from tuplegate.engine.cockroach.query.run import (
     UNKNOWN,
     UNREACHED,
     NodeLost,
-    adapt,
+    RepeatableNodeRun,
     explain_loss,
     give_up,
-    pause_after_loss,
     write_values,
 )
 from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, explain_width
 from tuplegate.engine.libpq.rows import RowCollector
-from tuplegate.engine.run.run import RepeatableRun
 from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 
 
-class Execution(RepeatableRun[Pool, port.Result]):
+class Execution(RepeatableNodeRun[port.Result]):
     """One statement."""
 
     def __init__(
         self, pool: Pool, target: port.Target, statement: port.Statement, bounds: port.Bounds, deadline: float
     ) -> None:
-        super().__init__(pool, target, bounds, deadline)
+        super().__init__(pool, target, [statement], bounds, deadline)
         self.statement = statement
         self._kind = rules.find_kind(statement)
-        self._losses = 0
         self._answers: list[PGresult] | None = None
         """What the engine answered; None until the statement is sent."""
 
     @property
     def contends(self) -> bool:
         return self._kind is rules.Kind.WRITES and self.target.may_write
-
-    def note_loss(self, lost: port.EngineUnavailable, attempts_max: int) -> float | None:
-        self._losses += 1
-        return pause_after_loss(lost, self._losses)
-
-    def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
-        return adapt(self, self.pool, [self.statement], failure)
 
     async def run(self, now: float) -> port.Result:
         """Make one attempt, and give the connection back in every case."""
@@ -78,7 +68,7 @@ class Execution(RepeatableRun[Pool, port.Result]):
                 raise port.OutcomeUnknown(UNKNOWN) from lost
             raise explain_loss(self) from lost
         except port.CopyRefused:
-            self._give_back(leftovers)
+            self.give_back(leftovers)
             raise
         except CopyStarted as copy:
             raise port.CopyRefused from copy
@@ -92,7 +82,7 @@ class Execution(RepeatableRun[Pool, port.Result]):
         result.attempts = self.attempt
         result.notices += member.take_notices()
         # Where the engine ran something else than its first word says, anything may be left.
-        self._give_back(leftovers if is_plain_tag(result.tag) else Leftovers.ANYTHING)
+        self.give_back(leftovers if is_plain_tag(result.tag) else Leftovers.ANYTHING)
         return result
 
     def _see_failure(self, failure: port.StatementFailed, started: int, leftovers: Leftovers) -> port.EngineFailure:
@@ -101,7 +91,7 @@ class Execution(RepeatableRun[Pool, port.Result]):
         if isinstance(refined, port.StatementFailed):
             refined.exec_us = (perf_counter_ns() - started) // 1000
             refined.notices = self.member.take_notices()
-        self._give_back(leftovers)
+        self.give_back(leftovers)
         return refined
 
     def _explain(self, failure: port.StatementFailed) -> port.EngineFailure:
@@ -159,11 +149,3 @@ class Execution(RepeatableRun[Pool, port.Result]):
         check_described(commands, results)
         check(results)
         return rows, results
-
-    def _give_back(self, left: Leftovers) -> None:
-        if self.ended is not None:
-            self.pool.abandon(self.member)
-        else:
-            self.pool.give_back(self.member, left)
-        if rules.changes_types(self.statement):
-            self.pool.state.note_change()

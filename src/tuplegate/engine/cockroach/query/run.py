@@ -1,13 +1,17 @@
 """Something that runs on a connection to one of several nodes: another one may do it where that node is lost."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.pool import Pool
+from tuplegate.engine.cockroach.query.rules import changes_types
 from tuplegate.engine.libpq.parameters import write_params, write_texts
 from tuplegate.engine.run.run import RepeatableRun, Run
 from tuplegate.engine.run.stages import UNDECIDED
+from tuplegate.engine.sql.facts import Leftovers
+
+_T = TypeVar("_T")
 
 _LOSSES_MAX: Final = 5
 """How often a connection may be lost before its request is told so."""
@@ -56,19 +60,41 @@ def explain_loss(run: NodeRun) -> port.EngineFailure:
     )
 
 
-def pause_after_loss(lost: port.EngineUnavailable, losses: int) -> float | None:
-    """Another node may answer. Where it is the only one, nobody gets a connection. `losses` are those so far."""
-    return _LOSS_PAUSE_S * (losses - 1) if isinstance(lost, NodeLost) and losses <= _LOSSES_MAX else None
+class RepeatableNodeRun(RepeatableRun[Pool, _T]):
+    """Statements that may run on another node where one is lost."""
 
+    def __init__(
+        self,
+        pool: Pool,
+        target: port.Target,
+        statements: Sequence[port.Statement],
+        bounds: port.Bounds,
+        deadline: float,
+    ) -> None:
+        super().__init__(pool, target, bounds, deadline)
+        self.statements = statements
+        self._losses = 0
 
-def adapt(
-    run: RepeatableRun[Pool, Any], pool: Pool, statements: Sequence[port.Statement], failure: port.StatementFailed
-) -> bool:
-    """Return whether it is worth another attempt, with the types of its parameters told or asked for."""
-    failed = statements[failure.statement or 0]
-    if failed.params and pool.state.untold.learn(failed.sql, failure):
-        return True
-    if run.describe or _NO_JSON not in failure.message:
-        return False
-    run.describe = any(statement.params and not statement.is_untyped for statement in statements)
-    return run.describe
+    def note_loss(self, lost: port.EngineUnavailable, attempts_max: int) -> float | None:
+        """Another node may answer. Where it is the only one, nobody gets a connection."""
+        self._losses += 1
+        may_help = isinstance(lost, NodeLost) and self._losses <= _LOSSES_MAX
+        return _LOSS_PAUSE_S * (self._losses - 1) if may_help else None
+
+    def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
+        """Return whether it is worth another attempt, with the types of its parameters told or asked for."""
+        failed = self.statements[failure.statement or 0]
+        if failed.params and self.pool.state.untold.learn(failed.sql, failure):
+            return True
+        if self.describe or _NO_JSON not in failure.message:
+            return False
+        self.describe = any(statement.params and not statement.is_untyped for statement in self.statements)
+        return self.describe
+
+    def give_back(self, left: Leftovers) -> None:
+        if self.ended is not None:
+            self.pool.abandon(self.member)
+        else:
+            self.pool.give_back(self.member, left)
+        if any(map(changes_types, self.statements)):
+            self.pool.state.note_change()

@@ -7,7 +7,7 @@ from tuplegate.engine.cockroach.failures import is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
 from tuplegate.engine.cockroach.query.refusals import check_statement
-from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, adapt, explain_loss, give_up, pause_after_loss
+from tuplegate.engine.cockroach.query.run import UNREACHED, NodeLost, RepeatableNodeRun, explain_loss, give_up
 from tuplegate.engine.cockroach.query.statements import Statements
 from tuplegate.engine.cockroach.transaction import guard
 from tuplegate.engine.cockroach.transaction.deciding import decide, see_through
@@ -17,14 +17,13 @@ from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted, RowsToo
 from tuplegate.engine.libpq.failures import explain_width
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector
-from tuplegate.engine.run.run import RepeatableRun
 from tuplegate.engine.run.runner import Runner
 from tuplegate.engine.run.stages import Stage
 from tuplegate.engine.run.steps import Does, Step
 from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
 
 
-class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
+class TransactionRun(RepeatableNodeRun[port.TransactionResult]):
     """One transaction. Its deadline holds until it is committed."""
 
     def __init__(
@@ -39,12 +38,10 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
         read_only: bool,
         promise: port.Promise | None,
     ) -> None:
-        super().__init__(pool, target, bounds, deadline)
-        self._statements = statements
+        super().__init__(pool, target, statements, bounds, deadline)
         self._ledger = ledger
         self._promise = promise
         self._is_read_only = read_only or not target.may_write
-        self._losses = 0
         self._changes = not self._is_read_only and (
             pool.state.functions_write or any(rules.find_kind(s) is not rules.Kind.READS for s in statements)
         )
@@ -58,13 +55,6 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
     @property
     def contends(self) -> bool:
         return self._changes
-
-    def note_loss(self, lost: port.EngineUnavailable, attempts_max: int) -> float | None:
-        self._losses += 1
-        return pause_after_loss(lost, self._losses)
-
-    def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
-        return adapt(self, self.pool, self._statements, failure)
 
     async def run(self, now: float) -> port.TransactionResult:
         """Make one attempt, and give the connection back in every case."""
@@ -94,12 +84,12 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
         except port.OutcomeUnknown:
             raise
         except (port.Superseded, port.CopyRefused):
-            self._give_back()
+            self.give_back(self._leaves)
             raise
         except BaseException:
             give_up(self)
             raise
-        self._give_back()
+        self.give_back(self._leaves)
         self.exec_us = done.exec_us = (perf_counter_ns() - started) // 1000
         if number is None and self._promise is not None:
             await self._ledger.keep_promise(self.target.database, self._promise, done)
@@ -117,11 +107,11 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
                 return unknown
             except ConnectionLost:
                 pass  # the engine rolls back
-        refined = refine(failure, self._statements[failure.statement or 0].sql)
+        refined = refine(failure, self.statements[failure.statement or 0].sql)
         if self.was_cancelled(refined):
             refined = self.explain_cancel(refined)
         refined.exec_us, refined.notices = (perf_counter_ns() - started) // 1000, self._runner.notices
-        self._give_back()
+        self.give_back(self._leaves)
         return NodeLost(UNREACHED) if is_node_failure(refined) else refined
 
     def _choose_number(self) -> int | None:
@@ -133,7 +123,7 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
 
     async def _run_statements(self) -> list[port.Result]:
         """Run the statements, as many as possible in one write: those before one whose types must be asked for."""
-        for index, statement in enumerate(self._statements):
+        for index, statement in enumerate(self.statements):
             refuse_copy(statement)
             try:
                 check_statement(self.pool.state, self.target, statement)
@@ -142,20 +132,12 @@ class TransactionRun(RepeatableRun[Pool, port.TransactionResult]):
                 raise
         budget, encoders = Budget(self.bounds.bytes_max), self.pool.state.encoders
         self._runner.expect(
-            [RowCollector(encoders, self.member, s.shape, self.bounds, budget=budget) for s in self._statements]
+            [RowCollector(encoders, self.member, s.shape, self.bounds, budget=budget) for s in self.statements]
         )
         opening = guard.READING if self._is_read_only else guard.WRITING
-        script = [*opening, *(Step(Does.RUN, statement=n) for n in range(len(self._statements)))]
-        await self._runner.run(script, Statements(self, self._statements, describe=self.describe))
+        script = [*opening, *(Step(Does.RUN, statement=n) for n in range(len(self.statements)))]
+        await self._runner.run(script, Statements(self, self.statements, describe=self.describe))
         results = await self._runner.results()
         if not all(is_plain_tag(result.tag) for result in results):
             self._leaves = Leftovers.ANYTHING
         return results
-
-    def _give_back(self) -> None:
-        if self.ended is not None:
-            self.pool.abandon(self.member)
-        else:
-            self.pool.give_back(self.member, self._leaves)
-        if any(map(rules.changes_types, self._statements)):
-            self.pool.state.note_change()
