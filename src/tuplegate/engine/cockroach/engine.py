@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import (
     AbstractAsyncContextManager,
-    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
     suppress,
@@ -77,7 +76,7 @@ class CockroachEngine:
         self._time = asyncio.get_running_loop().time
         self._pools = pools
         self._locks = Locks(session)
-        self._ledger = Ledger(connector, self._locks, settings.secret)
+        ledger = self._ledger = Ledger(connector, self._locks, settings.secret)
         self._sizes = SizeWatch(databases.sizes, self._pools.state_of)
         self._running = Running()
         self._attempts = Attempts(self._running, OpenGate(), settings.attempts_max)
@@ -86,6 +85,11 @@ class CockroachEngine:
         self._transactions = Measures("transaction")
         self._streams = Measures("stream")
         self.snapshots = SnapshotReads(self)
+        # No method stands between where a part fills one of the port's.
+        self.begin_id, self.find_id, self.find_kept = ledger.begin_id, ledger.find_id, ledger.find_kept
+        self.let_go, self.hold_answer = pools.let_go, pools.stocks.hold_answer
+        self.bound_size, self.hold = self._sizes.bound, self._locks.hold
+        self.stop_running = self._running.stop
 
     def start(self, stack: AsyncExitStack) -> None:
         """Begin everything that goes on beside requests; `stack` ends it."""
@@ -153,30 +157,12 @@ class CockroachEngine:
         member = await self._attempts.take(pool, self._time() + timeout_ms / 1000)
         return OpenTransaction(pool, target, member, self._ledger, self._running, id, read_only=read_only)
 
-    async def begin_id(self, database: str, id: str) -> bool:
-        return await self._ledger.begin_id(database, id)
-
     async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> port.Outcome:
         return await self._ledger.abort_id(database, id)
-
-    async def find_id(self, database: str, id: str) -> port.Outcome | None:
-        return await self._ledger.find_id(database, id)
-
-    async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
-        return await self._ledger.find_kept(database, route, key)
 
     def pause(self, databases: frozenset[str]) -> None:
         self._running.abort_open(databases)
         self._pools.pause(databases)
-
-    def let_go(self, database: str) -> None:
-        self._pools.let_go(database)
-
-    def bound_size(self, database: str, bytes_max: int | None) -> None:
-        self._sizes.bound(database, bytes_max)
-
-    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
-        return self._locks.hold(name)
 
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         return self._locks.hold(lock.name_in(database, key))
@@ -209,9 +195,6 @@ class CockroachEngine:
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         async with open_session(SessionRun, self._running, self._pools.find_pool(target), target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
-
-    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
-        return self._pools.stocks.hold_answer(database, size)
 
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
         bounds = port.Bounds(timeout_ms, None, 0)
@@ -246,6 +229,3 @@ class CockroachEngine:
     def measure(self) -> port.Measured:
         kinds = (self._queries, self._transactions, self._streams)
         return collect_counts(kinds, {}, self._pools.all(), self._settings.connections_max)
-
-    def stop_running(self) -> None:
-        self._running.stop()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from math import inf
 
@@ -125,7 +125,7 @@ class PostgresEngine:
         recovery.on_commit = self._pools.note_change
         self._watch = watch
         self._primary = PrimaryServer(self._pools, self._sizes, self._guard, session)
-        self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
+        ledger = self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
         self._dumps = Dumps(
             connector,
@@ -138,13 +138,16 @@ class PostgresEngine:
         self._running = watch.running
         self._wires = Wires(self._pools, watch.running, self._guard, session.fetch, settings)
         self._decider = Decider(recovery, self._guard, self._ledger)
-        self._requests = Requests(
+        requests = self._requests = Requests(
             self._pools, watch.running, self._decider, settings.attempts_max, settings.connections_max
         )
-        # Every request passes these two: no method stands between.
-        self.query = self._requests.query
-        self.transaction = self._requests.transaction
-        self.begin = self._requests.begin
+        # No method stands between where a part fills one of the port's.
+        self.query, self.transaction, self.begin = requests.query, requests.transaction, requests.begin
+        self.begin_id, self.abort_id, self.find_id = ledger.begin_id, ledger.abort_id, ledger.find_id
+        self.find_kept, self.hold = ledger.find_kept, ledger.hold
+        self.let_go, self.bound_size = self._pools.let_go, self._sizes.bound
+        self.hold_answer, self.wire = self._pools.stocks.hold_answer, self._wires.open
+        self.scratch = self._scratch.schema
         self._streams = Measures("stream")
         self._progress = Progress(connector, flushes=settings.worker == 0) if settings.replicas else None
         self._replicas = None if self._progress is None else self._make_replicas(self._progress)
@@ -217,37 +220,15 @@ class PostgresEngine:
         except port.EngineFailure:
             return UNKNOWN
 
-    async def begin_id(self, database: str, id: str) -> bool:
-        return await self._ledger.begin_id(database, id)
-
-    async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> port.Outcome:
-        return await self._ledger.abort_id(database, id, even_if_full=even_if_full)
-
-    async def find_id(self, database: str, id: str) -> port.Outcome | None:
-        return await self._ledger.find_id(database, id)
-
-    async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
-        return await self._ledger.find_kept(database, route, key)
-
     def pause(self, databases: frozenset[str]) -> None:
         self._running.abort_open(databases)
         self._wires.let_go(databases)
         self._pools.pause(databases)
 
-    def let_go(self, database: str) -> None:
-        """Turn away who waits for the database: it is on another engine now."""
-        self._pools.let_go(database)
-
-    def bound_size(self, database: str, bytes_max: int | None) -> None:
-        self._sizes.bound(database, bytes_max)
-
     @property
     def size_bounds(self) -> dict[str, int]:
         """Return the bounds of databases that have one."""
         return self._sizes.bounds
-
-    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
-        return self._ledger.hold(name)
 
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(lock.name_in(database, key))
@@ -325,20 +306,9 @@ class PostgresEngine:
         async with borrow_session(self._running, self._pools.find_pool(target), target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
 
-    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
-        return self._pools.stocks.hold_answer(database, size)
-
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[SessionRun[Pool]]:
         bounds = port.Bounds(timeout_ms, None, 0)
         return open_session(SessionRun[Pool], self._running, self._pools.find_pool(target), target, bounds)
-
-    def wire(
-        self, target: port.Target, settings: dict[str, str], application: str, bounds: port.Bounds
-    ) -> AbstractAsyncContextManager[port.WireSession]:
-        return self._wires.open(target, settings, application, bounds)
-
-    def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
-        return self._scratch.schema(database)
 
     @asynccontextmanager
     async def dump(

@@ -152,23 +152,12 @@ class Pools(TargetPools[Pool]):
         await self.stubborn.close()
 
     def _make(self, target: port.Target) -> Pool:
-        login = Login(
-            target.database,
-            target.bounded_with,
-            self._conninfo(target),
-            Expected(
-                _isolation(target), _read_only(target), SESSION_SETTINGS["search_path"], is_standby=target.on_replica
-            ),
-            forget_settings=partial(self._forget_settings, target),
-            restore_password=partial(self._restore_password, target),
-            position=self._position(target.database),
-        )
         state = self.states.get(target.database)
         if state is None:
             definitions = self._find_definitions(target.database)
             state = self.states[target.database] = DatabaseState(TypeRegistry(self._built_in), definitions)
         state.full_at = self._sizes.find_full_at(target.database)
-        return Pool(self._server, login, state)
+        return Pool(self._server, self.make_login(target), state)
 
     def _find_definitions(self, database: str) -> Definitions:
         settings = self._settings
@@ -207,24 +196,23 @@ class Pools(TargetPools[Pool]):
             return None
         return ask_after_commit(Records(database_secret(settings.secret, database)).reached())
 
-    def make_login(self, target: port.Target, settings: dict[str, str], application: str) -> Login:
-        """Return a login of the target's role for a client of its own, whose settings it starts with."""
-        expected = Expected(
-            _isolation(target), _read_only(target), settings.get("search_path", SESSION_SETTINGS["search_path"])
-        )
+    def make_login(
+        self, target: port.Target, settings: dict[str, str] | None = None, application: str = "tuplegate"
+    ) -> Login:
+        """Return a login of the target's role; with settings for a client of its own, which starts with them."""
+        given = settings or {}
+        search_path = given.get("search_path", SESSION_SETTINGS["search_path"])
         return Login(
             target.database,
             target.bounded_with,
-            self._conninfo(target, settings, application),
-            expected,
+            self._conninfo(target, given, application),
+            Expected(_isolation(target), _read_only(target), search_path, is_standby=target.on_replica),
             forget_settings=partial(self._forget_settings, target),
             restore_password=partial(self._restore_password, target),
-            position=None,
+            position=self._position(target.database) if settings is None else None,
         )
 
-    def _conninfo(
-        self, target: port.Target, further: dict[str, str] | None = None, application: str = "tuplegate"
-    ) -> str:
+    def _conninfo(self, target: port.Target, further: dict[str, str], application: str) -> str:
         options = {
             **SESSION_SETTINGS,
             "default_transaction_isolation": _isolation(target),
@@ -237,4 +225,4 @@ class Pools(TargetPools[Pool]):
             options["client_connection_check_interval"] = CHECK_INTERVAL
         settings = self._settings
         tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.login)
-        return add_settings(tenant, target.database, {**options, **(further or {})}, application)
+        return add_settings(tenant, target.database, {**options, **further}, application)
