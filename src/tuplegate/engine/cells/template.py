@@ -19,10 +19,10 @@ from tuplegate.engine.cells.making import PREPARED_FORM, make_cell, prepare_data
 from tuplegate.engine.cells.server import CellServer
 from tuplegate.engine.cells.settings import SUPERUSER
 from tuplegate.engine.cells.waiting import running
+from tuplegate.engine.libpq.identity import NOTE_IDENTITY
 from tuplegate.engine.libpq.quoting import quote
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector
 from tuplegate.engine.postgres.own.installing import PostgresOwner
-from tuplegate.engine.postgres.own.metadata import NOTE_IDENTITY
 from tuplegate.engine.postgres.own.owners import Owners
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 

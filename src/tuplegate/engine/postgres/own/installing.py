@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import structlog
 
+from tuplegate.engine.libpq.identity import NOTE_IDENTITY, check_free
 from tuplegate.engine.libpq.logins import as_role, where
 from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, StatementFailed, Weakness
 from tuplegate.engine.postgres.own import foundation
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
-from tuplegate.engine.postgres.own.metadata import FIND_IDENTITY, HAS_CATALOG, LOCK, NOTE_IDENTITY
+from tuplegate.engine.postgres.own.metadata import LOCK
 from tuplegate.engine.postgres.own.probes import find_problems, find_warnings
 from tuplegate.engine.postgres.tenancy.carrying import read_sorting
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
@@ -104,22 +105,7 @@ class PostgresPreparation:
             raise EngineRefused(
                 "\n- its role is no superuser, which an engine beside the first needs: give the URL of one"
             )
-        metadata = self._owner.owners.metadata
-        if (await self.session.fetch(HAS_CATALOG))[0][0] == "t":
-            raise EngineRefused(
-                f"\n- its database {metadata} has the catalog of an installation: give another engine, or another"
-                " database in the URL"
-            )
-        found = await self.session.fetch(FIND_IDENTITY)
-        if found and found[0][:2] != (installation, name):
-            whose = f"under the name {found[0][1]}" if found[0][0] == installation else "by another installation"
-            raise EngineRefused(
-                f"\n- its database {metadata} is used {whose}: give each engine its own database in the URL"
-            )
-        if not found and is_used:
-            raise EngineRefused(
-                f"\n- it has nothing of this installation, but databases live on the engine {name}: check the URL"
-            )
+        await check_free(self.session, self._owner.owners.metadata, installation, name, is_used=is_used)
 
     async def make_ready(
         self, secret: bytes, sorting: str | None = None, *, has_databases: bool = True

@@ -3,6 +3,8 @@
 All service processes on one engine meet here. Every statement may be repeated.
 """
 
+from tuplegate.engine.libpq import identity
+
 LOCK = """
 DO $$ BEGIN
   SET LOCAL lock_timeout = '60s';
@@ -18,17 +20,8 @@ SCHEMA = (
     # What service processes tell each other of the transactions they begin: see lease.py.
     "CREATE TABLE IF NOT EXISTS engine.guard (id text PRIMARY KEY, begun bigint NOT NULL, ceiling bigint NOT NULL,"
     " at timestamptz NOT NULL, ended boolean NOT NULL DEFAULT false) WITH (fillfactor = 50)",
-    # On an engine beside the first: whose it is, under which name, and what this installation has made there last.
-    "CREATE TABLE IF NOT EXISTS engine.identity (only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),"
-    " installation text NOT NULL, name text NOT NULL, furnishing text NOT NULL)",
+    identity.TABLE,
 )
-
-FIND_IDENTITY = "SELECT installation, name, furnishing FROM engine.identity"
-NOTE_IDENTITY = (
-    "INSERT INTO engine.identity (installation, name, furnishing) VALUES ($1, $2, $3)"
-    " ON CONFLICT (only_one) DO UPDATE SET furnishing = excluded.furnishing"
-)
-HAS_CATALOG = "SELECT to_regclass('public.installation') IS NOT NULL"
 
 # It writes in any case, so that it waits for a standby: of a first try nobody may know whether one has it.
 NOTE_RECOVERED = "INSERT INTO engine.recovered (gid) VALUES ($1) ON CONFLICT (gid) DO UPDATE SET at = excluded.at"
