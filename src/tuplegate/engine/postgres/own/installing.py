@@ -122,12 +122,11 @@ class PostgresPreparation:
         return ReadyPostgres(self.session, self._owner, service, login, databases, secret)
 
     async def _make_template(self, sorting: str | None) -> None:
-        if sorting is None:
-            await foundation.make_template(self._owner, self._walls)
-            return
         try:
-            await foundation.make_template(self._owner, self._walls, sorting)
+            await foundation.make_template(self._owner, self._walls, sorting or "")
         except StatementFailed as failure:
+            if sorting is None:
+                raise
             _log.warning(
                 "an engine sorts texts otherwise than the first, so no database can move there",
                 first=sorting,
