@@ -85,6 +85,8 @@ class CockroachEngine:
         self._transactions = Measures("transaction")
         self._streams = Measures("stream")
         self.snapshots = SnapshotReads(self)
+        self.weaknesses = settings.weaknesses
+        self.tells_positions = False
         # No method stands between where a part fills one of the port's.
         self.begin_id, self.find_id, self.find_kept = ledger.begin_id, ledger.find_id, ledger.find_kept
         self.let_go, self.hold_answer = pools.let_go, pools.stocks.hold_answer
@@ -117,14 +119,6 @@ class CockroachEngine:
         await self._pools.close()
 
     # -- the port -----------------------------------------------------------------------------------------------
-
-    @property
-    def weaknesses(self) -> tuple[port.Weakness, ...]:
-        return self._settings.weaknesses
-
-    @property
-    def tells_positions(self) -> bool:
-        return False
 
     async def position(self) -> bytes:
         return POSITION

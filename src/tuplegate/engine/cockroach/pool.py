@@ -97,13 +97,10 @@ class Pool(ConnectionPool):
         places = server.places.of(target.bounded_with)
         super().__init__(target.database, server.size_max, server.queue_max, places, server.stocks)
         self.state = state
+        self.turns = state.turns
         self._conninfo = conninfo
         self._connect_timeout_s = server.connect_timeout_s
         self._nodes = server.nodes
-
-    @property
-    def turns(self) -> Turns:
-        return self.state.turns
 
     def refresh(self) -> None:
         self.state.refresh()

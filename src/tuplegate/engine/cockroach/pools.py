@@ -40,19 +40,16 @@ class Pools(TargetPools[Pool]):
         self._settings = settings
         self._functions = functions
         self._built_in = built_in
+        self.stocks = settings.stocks or Stocks(settings.rows_bytes_max)
         self._server = Server(
             crowd.places,
-            settings.stocks or Stocks(settings.rows_bytes_max),
+            self.stocks,
             settings.connections_per_target_max,
             settings.queue_max,
             settings.connect_timeout_s,
             nodes,
         )
         self._states: dict[str, DatabaseState] = {}
-
-    @property
-    def stocks(self) -> Stocks:
-        return self._server.stocks
 
     def state_of(self, database: str) -> DatabaseState:
         state = self._states.get(database)

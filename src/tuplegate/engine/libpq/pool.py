@@ -81,12 +81,9 @@ class Member(Connection):
 
 
 class EnginePool:
-    """All that an engine's own pool adds."""
+    """All that an engine's own pool adds. `turns` are those of who wants the same rows of its database."""
 
-    @property
-    def turns(self) -> Turns:
-        """Return the turns of those who want the same rows of its database."""
-        raise NotImplementedError
+    turns: Turns
 
     def refresh(self) -> None:
         """Forget what may be otherwise by now. To be called before a statement begins."""
