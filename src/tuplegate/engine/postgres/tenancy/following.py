@@ -23,6 +23,7 @@ from tuplegate.engine.postgres.tenancy import definitions, roles, scratch
 from tuplegate.engine.postgres.tenancy.carrying import Side, dump_and_restore
 from tuplegate.engine.postgres.tenancy.comparing import SEQUENCES, compare_sides, states_of
 from tuplegate.engine.postgres.tenancy.pgoutput import Changes, Snapshot, Step, Unreadable
+from tuplegate.engine.postgres.tenancy.record_copies import bring_notes
 
 _log = structlog.get_logger()
 
@@ -142,6 +143,7 @@ class Follower:
         self._views: list[tuple[str | None, ...]] = []
         self._definitions = ""
         self._changes = Changes(Snapshot(0, frozenset()))
+        self._noted_at: str | None = None
 
     async def begin(self) -> None:
         """Make publication and slot. Raises NotSupported where the source cannot be followed."""
@@ -267,6 +269,11 @@ class Follower:
                 for view in views:
                     await writer.fetch(f"REFRESH MATERIALIZED VIEW {view}")
         await compare_sides(self._source, self._destination, self._role)
+        await self.bring_notes()
+
+    async def bring_notes(self) -> None:
+        """Bring what is on record of the source's transactions, and is not here."""
+        self._noted_at = await bring_notes(self._source, self._destination, self._noted_at)
 
     async def _set_sequences(self, names: list[str]) -> None:
         if not names:
