@@ -13,13 +13,11 @@ from typing import Final
 import structlog
 from psycopg import pq
 
-from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.cockroach.connector import ROLLBACK
 from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
 from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.definitions import Definitions
-from tuplegate.engine.libpq.failures import find_error
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.pool import DISCARD, DISCARD_SEQUENCES, ConnectionPool, Member
 from tuplegate.engine.libpq.row_encoder import EncoderCache
@@ -122,11 +120,7 @@ class Pool(ConnectionPool):
 
     def give_back(self, member: Member, left: Leftovers) -> None:
         """Take a connection whose statement is answered. One that is inside a transaction is rolled back."""
-        if member.collected or member.is_heavy:
-            member.let_go()
-            if member.is_swollen:
-                member.close("it holds the room of a large message")
-        if member.closed:
+        if member.closed or ((member.collected or member.is_heavy) and not self._is_light(member)):
             return
         try:
             commands = [] if member.pgconn.transaction_status == _IDLE else [ROLLBACK]
@@ -143,22 +137,14 @@ class Pool(ConnectionPool):
         except ConnectionLost:
             return
         late = self._loop.call_later(_RESET_S, member.close, f"no answer to its reset within {_RESET_S:g} s")
-        sent[-1].add_done_callback(lambda done: self._after_reset(member, done, late))
-
-    def _after_reset(
-        self, member: Member, reset: "DirectFuture[list[pq.abc.PGresult]]", late: asyncio.TimerHandle
-    ) -> None:
-        late.cancel()
-        if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
-            member.close("its reset failed")
-        else:
-            member.take_notices()  # this engine tells of settings that it resets
-            self._free_again(member)
+        sent[-1].add_done_callback(lambda _: late.cancel())
+        sent[-1].add_done_callback(lambda done: self._after_reset(member, done))
 
     def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
         self.give_back(member, Leftovers.ANYTHING)
 
     def _free_again(self, member: Member) -> None:
+        member.take_notices()  # this engine tells of settings that it resets
         if self._nodes.should_leave(member):
             member.close("its node is left, or has too many connections")
         else:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final
 
-from psycopg.pq.abc import PGconn
+from psycopg.pq.abc import PGconn, PGresult
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.libpq.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.connection import Connection
+from tuplegate.engine.libpq.failures import find_error
 from tuplegate.engine.libpq.kept import KeptStatement, Key
 from tuplegate.engine.libpq.places import OwnPlaces
 from tuplegate.engine.libpq.stocks import Stocks
@@ -243,6 +244,19 @@ class ConnectionPool(EnginePool):
 
     def _use_place(self) -> None:
         self._spawn(self._replace())
+
+    def _is_light(self, member: Member) -> bool:
+        """Let go of what it holds; close it where it takes much memory all the same. Return whether it is open."""
+        member.let_go()
+        if member.is_swollen:
+            member.close("it holds the room of a large message")
+        return not member.closed
+
+    def _after_reset(self, member: Member, reset: DirectFuture[list[PGresult]]) -> None:
+        if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
+            member.close("its reset failed")
+        else:
+            self._free_again(member)
 
     def _free_again(self, member: Member) -> None:
         if self._hand_over(member):

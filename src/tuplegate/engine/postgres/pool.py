@@ -133,13 +133,6 @@ class Pool(EndingPool):
         member.flush()
         sent.add_done_callback(lambda done: self._after_reset(member, done))
 
-    def _is_light(self, member: Member) -> bool:
-        """Let go of what it holds; close it where it takes much memory all the same. Return whether it is open."""
-        member.let_go()
-        if member.is_swollen:
-            member.close("it holds the room of a large message")
-        return not member.closed
-
     async def freshen(self, member: Member) -> None:
         """Send the reset that is due, where it cannot go along with a statement."""
         reset = member.take_reset()
@@ -172,12 +165,6 @@ class Pool(EndingPool):
         known by then."""
         if not await self._server.is_certain(member.server, until):
             raise OutcomeUnknown("it was applied, but the engine did not say in time that it is so for good")
-
-    def _after_reset(self, member: Member, reset: DirectFuture[list[PGresult]]) -> None:
-        if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
-            member.close("its reset failed")
-        else:
-            self._free_again(member)
 
     # -- cleaning -----------------------------------------------------------------------------------------------
 
