@@ -9,7 +9,7 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, is_node_failure, refine
 from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, make_command
+from tuplegate.engine.libpq.commands import BEGIN, COMMIT, ROLLBACK, ConnectionLost, make_command
 from tuplegate.engine.libpq.connection import Connection, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.logins import add_settings, find_database_name
@@ -41,10 +41,6 @@ SOON_S: Final = 10.0
 """How long an answer may take that a request waits for."""
 _ANSWER_S: Final = 30.0
 """The engine does not end what waits for a quorum, so the service's own clock does."""
-
-BEGIN: Final = Command(b"BEGIN", begins=False)
-COMMIT: Final = Command(b"COMMIT", begins=False)
-ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
 
 
 class Connector:

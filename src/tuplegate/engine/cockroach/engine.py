@@ -16,7 +16,7 @@ from tuplegate.engine.cockroach.connector import SOON_S, Connector, ServiceSessi
 from tuplegate.engine.cockroach.own.locks import Locks
 from tuplegate.engine.cockroach.own.probes import find_functions, find_version
 from tuplegate.engine.cockroach.own.settings import EngineSettings
-from tuplegate.engine.cockroach.pools import TYPES_SQL, Pools
+from tuplegate.engine.cockroach.pools import Pools
 from tuplegate.engine.cockroach.query.execute import Execution
 from tuplegate.engine.cockroach.query.session import SessionRun
 from tuplegate.engine.cockroach.query.stream import Stream, open_stream
@@ -30,7 +30,7 @@ from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
 from tuplegate.engine.libpq.measures import Measures, collect_counts
-from tuplegate.engine.libpq.types import FIRST_USER_OID, read_types
+from tuplegate.engine.libpq.types import BUILT_IN_TYPES_SQL, read_types
 from tuplegate.engine.run.attempts import Attempts, OpenGate
 from tuplegate.engine.run.run import Running, end_late
 from tuplegate.engine.run.watched import begin_stream, open_session
@@ -48,7 +48,7 @@ async def open_cockroach(
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(ServiceSession(connector, answer_s=SOON_S))
         version = await find_version(session)
-        types = read_types(await session.fetch(f"{TYPES_SQL} WHERE t.oid < {FIRST_USER_OID}"))
+        types = read_types(await session.fetch(BUILT_IN_TYPES_SQL))
         pools = Pools(settings, connector.nodes, types, await find_functions(session))
         engine = CockroachEngine(settings, connector, session, version, pools, databases)
         stack.push_async_callback(engine.close)

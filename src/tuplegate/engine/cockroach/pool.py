@@ -11,12 +11,10 @@ from time import monotonic
 from typing import Final
 
 import structlog
-from psycopg import pq
 
-from tuplegate.engine.cockroach.connector import ROLLBACK
 from tuplegate.engine.cockroach.nodes import Nodes
 from tuplegate.engine.cockroach.untold_types import UntoldTypes
-from tuplegate.engine.libpq.commands import ConnectionLost, CopyStarted
+from tuplegate.engine.libpq.commands import IDLE, ROLLBACK, ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.definitions import Definitions
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.pool import DISCARD, DISCARD_SEQUENCES, ConnectionPool, Member
@@ -28,7 +26,6 @@ from tuplegate.engine.sql.facts import Leftovers
 
 _log: Final = structlog.get_logger()
 
-_IDLE: Final = int(pq.TransactionStatus.IDLE)
 _CANCEL_GRACE_S: Final = 5.0
 """Without a quorum the engine acts on no cancel: after so long its connection is closed."""
 _RESET_S: Final = 15.0
@@ -123,7 +120,7 @@ class Pool(ConnectionPool):
         if member.closed or ((member.collected or member.is_heavy) and not self._is_light(member)):
             return
         try:
-            commands = [] if member.pgconn.transaction_status == _IDLE else [ROLLBACK]
+            commands = [] if member.pgconn.transaction_status == IDLE else [ROLLBACK]
             if left is Leftovers.ANYTHING or self.state.functions_write:
                 commands.append(DISCARD)
             elif left is Leftovers.SEQUENCES:

@@ -15,17 +15,9 @@ from tuplegate.engine.libpq.logins import add_settings, as_tenant
 from tuplegate.engine.libpq.pools import TargetPools
 from tuplegate.engine.libpq.row_encoder import EncoderCache
 from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.libpq.types import TypeInfo, TypeRegistry
+from tuplegate.engine.libpq.types import TYPES_SQL, TypeInfo, TypeRegistry
 
 _TICK_S: Final = 0.1
-TYPES_SQL: Final = """
-SELECT t.oid, n.nspname, t.typname, coalesce(e.oid, 0), coalesce(e.typname, ''), coalesce(en.nspname, ''),
-       t.typdelim, t.typbasetype
-  FROM pg_catalog.pg_type t
-  JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-  LEFT JOIN pg_catalog.pg_type e ON e.typarray = t.oid AND e.oid = t.typelem
-  LEFT JOIN pg_catalog.pg_namespace en ON en.oid = e.typnamespace
-"""
 _SOME_TYPES_SQL: Final = f"""{TYPES_SQL}
  WHERE t.oid = ANY ($1::oid[]) OR t.oid IN (SELECT typelem FROM pg_catalog.pg_type WHERE oid = ANY ($1::oid[]))
  LIMIT $2::int8"""

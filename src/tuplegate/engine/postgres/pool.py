@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, LoginRefused
+from tuplegate.engine.libpq.commands import IDLE, ROLLBACK, Command, ConnectionLost, CopyStarted, LoginRefused
 from tuplegate.engine.libpq.failures import check, find_error
 from tuplegate.engine.libpq.kept import KEPT_MAX
 from tuplegate.engine.libpq.pool import DISCARD, DISCARD_SEQUENCES, Member
@@ -35,12 +34,10 @@ from tuplegate.engine.sql.facts import Leftovers
 
 _log: Final = structlog.get_logger()
 
-_IDLE: Final = int(pq.TransactionStatus.IDLE)
 
 _SEQUENCES: Final = Leftovers.SEQUENCES
 _ANYTHING: Final = Leftovers.ANYTHING
 
-_ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
 # The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
 # start: else every connection would look changed after its first record.
 _LOAD_PLPGSQL: Final = Command(b"DO $$BEGIN END$$")
@@ -109,8 +106,8 @@ class Pool(EndingPool):
         if (member.collected or member.is_heavy) and not self._is_light(member):
             return
         try:
-            if member.pgconn.transaction_status != _IDLE:
-                member.send([_ROLLBACK])
+            if member.pgconn.transaction_status != IDLE:
+                member.send([ROLLBACK])
             self._give_back(member, left)
         except ConnectionLost:
             pass
@@ -174,7 +171,7 @@ class Pool(EndingPool):
         if not self._is_light(member):
             return
         try:
-            member.send([_ROLLBACK])
+            member.send([ROLLBACK])
             discarded = member.send([DISCARD])
             memory = await self._ask_memory(member, self._loop.time() - self._server.code_check_s)
         except (ConnectionLost, CopyStarted):

@@ -11,11 +11,18 @@ from time import perf_counter_ns
 from typing import Any, Final, TypeVar
 
 import msgspec
-from psycopg import pq
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.arriving_rows import StreamedRows
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import (
+    FAILED,
+    IDLE,
+    IN_BLOCK,
+    ROLLBACK,
+    ConnectionLost,
+    CopyStarted,
+    RowsTooWide,
+)
 from tuplegate.engine.libpq.failures import STREAM_IT, check, explain_width
 from tuplegate.engine.libpq.pool import ConnectionPool, Member
 from tuplegate.engine.libpq.rows import join_results
@@ -27,10 +34,6 @@ from tuplegate.engine.run.stream_run import StreamRun
 
 _P = TypeVar("_P", bound=ConnectionPool)
 _T = TypeVar("_T")
-_IDLE: Final = int(pq.TransactionStatus.IDLE)
-_IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
-_FAILED: Final = int(pq.TransactionStatus.INERROR)
-_ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
 _NO_BOUNDS: Final = port.Bounds(0, None, 0)
 _ROLLBACK_S: Final = 5.0
 _REASONS: Final = {
@@ -113,7 +116,7 @@ class OpenTransaction(Run[_P]):
 
     @property
     def is_failed(self) -> bool:
-        return self.over is None and self.member.pgconn.transaction_status == _FAILED
+        return self.over is None and self.member.pgconn.transaction_status == FAILED
 
     async def query(self, statement: port.Statement, bounds: port.Bounds) -> port.Result:
         started = self.start(bounds)
@@ -206,7 +209,7 @@ class OpenTransaction(Run[_P]):
             await self.roll_back_for(self._wish)
         elif why in _REASONS:
             await self.roll_back_for(_REASONS[why])
-        elif self.is_begun and self.member.pgconn.transaction_status not in (_IN_BLOCK, _FAILED):
+        elif self.is_begun and self.member.pgconn.transaction_status not in (IN_BLOCK, FAILED):
             await self.roll_back_for(port.EndReason.LOST)
 
     async def see_cancel_through(self) -> None:
@@ -312,7 +315,7 @@ class OpenTransaction(Run[_P]):
         if self.over is not None:
             return
         self.over = reason
-        if self.member.pgconn.transaction_status == _IDLE and not self.member.closed:
+        if self.member.pgconn.transaction_status == IDLE and not self.member.closed:
             # Some engines refuse to roll back where nothing was begun, or all was already.
             try:
                 self._end_on_member()
@@ -321,7 +324,7 @@ class OpenTransaction(Run[_P]):
             return
         late = asyncio.get_running_loop().call_later(_ROLLBACK_S, self.pool.abandon, self.member)
         try:
-            check(await self.member.run(_ROLLBACK))
+            check(await self.member.run(ROLLBACK))
         except (ConnectionLost, port.EngineFailure):
             self.pool.abandon(self.member)
         else:

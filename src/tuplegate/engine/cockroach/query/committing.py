@@ -7,11 +7,10 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import COMMIT
 from tuplegate.engine.cockroach.failures import AMBIGUOUS, CANCELLED, HALF_APPLIED, is_node_failure, refine
 from tuplegate.engine.cockroach.query.rules import undoes_cancelled
 from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeRun
-from tuplegate.engine.libpq.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.commands import COMMIT, Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.run.stages import Stage
 

@@ -5,7 +5,6 @@ from time import perf_counter_ns
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.connector import ROLLBACK
 from tuplegate.engine.cockroach.failures import READ_ONLY, is_node_failure, refine
 from tuplegate.engine.cockroach.pool import Pool
 from tuplegate.engine.cockroach.query import rules
@@ -21,7 +20,7 @@ from tuplegate.engine.cockroach.query.run import (
     give_up,
     write_values,
 )
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import ROLLBACK, Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, explain_width
 from tuplegate.engine.libpq.rows import RowCollector
 from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy

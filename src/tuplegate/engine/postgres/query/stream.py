@@ -15,7 +15,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.arriving_rows import ArrivingRows, StreamedRows
-from tuplegate.engine.libpq.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.commands import ROLLBACK, Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import STREAM_APART, check, explain_width, find_error, is_internal
 from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
@@ -45,7 +45,6 @@ _PORTION_BYTES = 2**20
 """A larger one is followed by a smaller one, as those who fetch it together hold it in memory."""
 
 _CURSOR = b"tuplegate"
-_ROLLBACK = Command(b"ROLLBACK", begins=False)
 _SAVE = Command(b"SAVEPOINT tuplegate", begins=False)
 _GO_BACK = Command(b"ROLLBACK TO tuplegate", begins=False)
 _RELEASE = Command(b"RELEASE tuplegate", begins=False)
@@ -139,7 +138,7 @@ async def _declare(run: StreamRun) -> PGresult | None:
     if run.is_inside:
         before, after, back = [_SAVE], [_RELEASE], [_GO_BACK, _RELEASE]
     else:
-        before, after, back = [], [], [_ROLLBACK]
+        before, after, back = [], [], [ROLLBACK]
     results = await run.member.run(*before, declare, *after, describe)
     if find_error(results) is not None:
         check(await run.member.run(*back))
@@ -214,7 +213,7 @@ class Stream(StreamedRows):
             else:
                 return
             with self._run:
-                check(await self._member.run(_ROLLBACK))
+                check(await self._member.run(ROLLBACK))
                 await asyncio.sleep(choose_pause_s(attempt))
             attempt += 1
             self._run.begun = self._member.meter.begun
