@@ -60,6 +60,7 @@ HOT = (
     "eager",
     "engine/cockroach/dialect/narrow_numbers",
     "engine/cockroach/pools/pool",
+    "engine/cockroach/pools/pools",
     "engine/cockroach/query/execute",
     "engine/cockroach/query/run",
     "engine/cockroach/query/session",

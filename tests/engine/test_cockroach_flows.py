@@ -21,11 +21,11 @@ from tuplegate.engine.cockroach.cluster.connector import Connector, ServiceSessi
 from tuplegate.engine.cockroach.cluster.probes import Functions
 from tuplegate.engine.cockroach.cluster.settings import EngineSettings
 from tuplegate.engine.cockroach.engine import CockroachEngine
-from tuplegate.engine.cockroach.pools.pools import TYPES_SQL, Pools
+from tuplegate.engine.cockroach.pools.pools import Pools
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
 from tuplegate.engine.cockroach.transaction.records import SCHEMA
 from tuplegate.engine.libpq.pools.definitions import Versions
-from tuplegate.engine.libpq.values.types import FIRST_USER_OID, read_types
+from tuplegate.engine.libpq.values.types import BUILT_IN_TYPES_SQL, read_types
 from tuplegate.engine.run.run import end_late
 from tuplegate.protocol.statements import first_keyword
 
@@ -57,7 +57,7 @@ async def _open(conninfo: str) -> AsyncIterator[CockroachEngine]:
             await session.fetch(statement)
         await session.fetch("DROP TABLE IF EXISTS t")
         await session.fetch("CREATE TABLE t (a int PRIMARY KEY, b text)")
-        types = read_types(await session.fetch(f"{TYPES_SQL} WHERE t.oid < {FIRST_USER_OID}"))
+        types = read_types(await session.fetch(BUILT_IN_TYPES_SQL))
         settings = EngineSettings(conninfo, b"secret", 0, Versions(1, is_alone=True), 10, 10, 10, 100, 300, 5)
         pools = Pools(settings, connector.nodes, types, Functions(write=False, changing=frozenset({"set_config"})))
         databases = cast(CockroachDatabases, _NoDatabases())

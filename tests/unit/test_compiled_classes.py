@@ -31,14 +31,23 @@ def _find_foreign_bases(path: Path, hot: set[str]) -> list[str]:
         f"{path.relative_to(SOURCE)} {node.name}"
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
-        for base in node.bases
-        if isinstance(base, ast.Name) and origins.get(base.id) in hot and not _is_exception(origins[base.id], base.id)
+        for module, name in (_find_origin(base, origins) for base in node.bases)
+        if module in hot and not _is_exception(module, name)
     ]
 
 
-def _is_exception(module: str | None, name: str) -> bool:
+def _find_origin(base: ast.expr, origins: dict[str, str | None]) -> tuple[str, str]:
+    """Return the module and the name of a base, which may have parameters, or its module before it."""
+    if isinstance(base, ast.Subscript):
+        base = base.value
+    if isinstance(base, ast.Attribute) and isinstance(base.value, ast.Name):
+        return f"{origins.get(base.value.id)}.{base.value.id}", base.attr
+    return (origins.get(base.id) or "", base.id) if isinstance(base, ast.Name) else ("", "")
+
+
+def _is_exception(module: str, name: str) -> bool:
     """Return whether it is one of those that can be derived from all the same."""
-    return issubclass(getattr(importlib.import_module(module or ""), name), Exception)
+    return issubclass(getattr(importlib.import_module(module), name), Exception)
 
 
 def test_no_interpreted_class_derives_from_a_compiled_one() -> None:

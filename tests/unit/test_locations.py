@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -81,7 +82,7 @@ class Cells:
             return dict.fromkeys(names, port.FIRST_ENGINE)
 
         self.engines = list(engines)
-        several = SeveralEngines(cast("Any", Engine(None)), {}, locate, (), cast("Any", self))
+        several = SeveralEngines(Mock(), {}, locate, (), cast("Any", self))
         target = port.Target(CELL, port.Access.WRITE)
 
         async def ask() -> port.Result:

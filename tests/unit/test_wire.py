@@ -19,7 +19,6 @@ from tuplegate.data_plane.wire.messages import (
     read_fields,
     write_message,
     write_query,
-    write_ready,
 )
 from tuplegate.data_plane.wire.startup import (
     AskEncryption,
@@ -350,7 +349,7 @@ def test_answers_are_passed_on_and_some_are_shown() -> None:
     row = write_message(ord("D"), bytes(range(256)) * 40)
     error = WireError("12345", "told", "hint").write("ERROR")
     done, hidden = write_message(ord("C"), b"SELECT 1\0"), write_message(ord("C"), b"UNLISTEN\0")
-    whole = row + done + hidden + error + row + write_ready(b"I")
+    whole = row + done + hidden + error + row + write_message(READY, b"I")
     for size in (1, 2, 5, 6, 100, len(whole)):
         seen: list[int] = []
 
@@ -360,7 +359,7 @@ def test_answers_are_passed_on_and_some_are_shown() -> None:
 
         messages = EngineMessages(look, Shown())
         passed = b"".join(messages.feed(whole[at : at + size]) for at in range(0, len(whole), size))
-        assert passed == row + done + b"instead" + row + write_ready(b"I")
+        assert passed == row + done + b"instead" + row + write_message(READY, b"I")
         assert bytes(seen) == b"CCEZ"
 
 
@@ -411,7 +410,7 @@ def test_the_type_of_a_long_error_is_seen() -> None:
     messages = EngineMessages(lambda kind, message: seen.append((kind, len(message))), Shown())
     error = write_message(ERROR, b"SERROR\0M" + b"x" * 20_000 + b"\0\0")
     assert b"".join(messages.feed(error[at : at + 1000]) for at in range(0, len(error), 1000)) == error
-    assert messages.feed(write_ready(b"I")) == write_ready(b"I")
+    assert messages.feed(write_message(READY, b"I")) == write_message(READY, b"I")
     assert seen == [(ERROR, 0), (READY, 6)]
 
 

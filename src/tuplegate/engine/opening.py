@@ -147,14 +147,6 @@ def read_cell_settings(
 # -- a worker's side --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """The parameters that distinguish a worker: its number, from 0; see `reach_engines`."""
-
-    worker: int
-    stocks: Stocks
-
-
 class ReachedCells:
     """The cells of the bundled engine as a worker reaches them: each is an engine of its own, which costs no task.
 
@@ -282,29 +274,29 @@ def read_limits(settings: Settings) -> Limits:
 
 def reach_engines(settings: Settings, engines: Sequence[SharedEngine], worker: int) -> dict[str, port.ReachedEngine]:
     """Return the engines of a worker by their names; none is connected to yet. `worker` is its number, from 0."""
-    share = _Share(worker, Stocks(settings.http_memory_mb * 2**20))
+    stocks = Stocks(settings.http_memory_mb * 2**20)
     if len(engines) > 1:
         # A database may come from another engine, where positions mean something else: see engine/routing/engines.py.
         engines = [replace(engine, replicas=()) for engine in engines]
-    return {engine.name: _reach(settings, engine, share) for engine in engines}
+    return {engine.name: _reach(settings, engine, worker, stocks) for engine in engines}
 
 
-def _reach(settings: Settings, shared: SharedEngine, share: _Share) -> port.ReachedEngine:
+def _reach(settings: Settings, shared: SharedEngine, worker: int, stocks: Stocks) -> port.ReachedEngine:
     if isinstance(shared.login, PostgresLogin):
-        return _ReachedPostgres(settings, shared, shared.login, share)
-    return _ReachedCockroach(settings, shared, shared.login, share)
+        return _ReachedPostgres(settings, shared, shared.login, worker, stocks)
+    return _ReachedCockroach(settings, shared, shared.login, worker, stocks)
 
 
 class _ReachedCockroach:
     """Fills the port's `ReachedEngine`."""
 
     def __init__(
-        self, settings: Settings, shared: SharedEngine, login: cockroach.CockroachLogin, share: _Share
+        self, settings: Settings, shared: SharedEngine, login: cockroach.CockroachLogin, worker: int, stocks: Stocks
     ) -> None:
         self._settings = settings
         self._shared = shared
         self._login = login
-        self._share = share
+        self._worker, self._stocks = worker, stocks
         self._connector = Connector(login.conninfo)
 
     @asynccontextmanager
@@ -322,7 +314,7 @@ class _ReachedCockroach:
         made = CockroachSettings(
             conninfo=self._login.conninfo,
             secret=secret,
-            worker=self._share.worker,
+            worker=self._worker,
             versions=self._shared.tally.versions,
             connections_max=share_connections(settings.engine_connections_max, workers, follows=False),
             connections_per_target_max=-(-settings.connections_per_database // workers),
@@ -330,7 +322,7 @@ class _ReachedCockroach:
             queue_max=settings.queue_max,
             idle_close_s=settings.connection_idle_s,
             attempts_max=settings.attempts_max,
-            stocks=self._share.stocks,
+            stocks=self._stocks,
             weaknesses=self._shared.weaknesses,
         )
         async with open_cockroach(made, self._connector, self.databases(secret)) as engine:
@@ -340,12 +332,14 @@ class _ReachedCockroach:
 class _ReachedPostgres:
     """Fills the port's `ReachedEngine`."""
 
-    def __init__(self, settings: Settings, shared: SharedEngine, login: PostgresLogin, share: _Share) -> None:
+    def __init__(
+        self, settings: Settings, shared: SharedEngine, login: PostgresLogin, worker: int, stocks: Stocks
+    ) -> None:
         conninfo = login.conninfo
         self._settings = settings
         self._shared = shared
         self._login = login
-        self._share = share
+        self._worker, self._stocks = worker, stocks
         demands_standby = settings.durability == "replicated"
         primary = make_primary(
             conninfo, follows=not shared.is_bundled, demands_standby=demands_standby, timelines=shared.timelines
@@ -405,12 +399,12 @@ class _ReachedPostgres:
             attempts_max=settings.attempts_max,
             primary=self._connector.primary,
             tally=shared.tally,
-            worker=self._share.worker,
+            worker=self._worker,
             exclusive=is_bundled or settings.engine_exclusive,
             dump_tools=shared.dump_tools,
             dumps_max=settings.dumps_max,
             disk=Disk(settings.data_dir.absolute(), least) if is_bundled and least else None,
             transaction_life_s=settings.open_life_ms_max / 1000,
-            stocks=self._share.stocks,
+            stocks=self._stocks,
             weaknesses=shared.weaknesses,
         )

@@ -154,11 +154,11 @@ class Exchange:
             self.outgoing.write(head)
             self.outgoing.write(body)
 
-    async def respond_in_pieces(self, body: bytes, content_type: bytes = b"application/json") -> None:
-        """Write an answer that is the same for all clients, as fast as the client takes it: a slow client holds one
-        piece. Raises ClientGone."""
+    async def respond_in_pieces(self, body: bytes) -> None:
+        """Write an answer in JSON that is the same for all clients, as fast as the client takes it: whoever does not
+        take it holds one piece. Raises ClientGone."""
         self._note_unread_body()
-        await self._write_in_pieces(self._head(200, content_type, ()), body)
+        await self._write_in_pieces(self._head(200, b"application/json", ()), body)
 
     async def respond_page(
         self,

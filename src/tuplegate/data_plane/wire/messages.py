@@ -47,10 +47,6 @@ def write_key_data(process: int, secret: bytes) -> bytes:
     return write_message(ord("K"), struct.pack(">i", process) + secret)
 
 
-def write_ready(status: bytes) -> bytes:
-    return write_message(READY, status)
-
-
 def write_negotiation(unknown: list[bytes]) -> bytes:
     """Tell a client that asked for more the supported version, and the options that are unknown."""
     body = struct.pack(">ii", PROTOCOL_MAJOR << 16 | MINOR_MAX, len(unknown))

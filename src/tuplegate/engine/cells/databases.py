@@ -27,6 +27,7 @@ from tuplegate.engine.cells.making import copy_cell, list_spares, make_cell, mak
 from tuplegate.engine.cells.settings import SUPERUSER
 from tuplegate.engine.cells.template import Template, conninfo_of
 from tuplegate.engine.libpq.connections.commands import LoginRefused
+from tuplegate.engine.libpq.connections.identity import FIND_IDENTITY, NOTE_IDENTITY
 from tuplegate.engine.libpq.connections.logins import derive_password, write_keys
 from tuplegate.engine.libpq.values.quoting import quote, quote_text
 from tuplegate.engine.postgres.preparation import foundation
@@ -53,7 +54,6 @@ _SPARES_AFTER_S, _SPARES_EVERY_S, _SPARES_AGAIN_S = 5.0, 0.5, 60.0
 _NAMED_AFTER = "SELECT rolname FROM pg_catalog.pg_roles WHERE starts_with(rolname, $1)"
 _USED = f"SELECT FROM pg_catalog.pg_stat_activity WHERE datname = $1 AND usename ~ '{TENANTS}' LIMIT 1"
 """Only tenants' sessions count: a session of the service's own does not stop a copy."""
-_IDENTITY = "SELECT installation, name, furnishing FROM engine.identity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ class CellDatabases:
         installation = self._installation
         try:
             async with AdminSession(AdminConnector(installation.login(name)), METADATA_DATABASE) as session:
-                if await session.fetch(_IDENTITY) == [installation.identity(name)]:
+                if await session.fetch(FIND_IDENTITY) == [installation.identity(name)]:
                     return
         except port.EngineUnavailable as failure:
             if not former or not isinstance(failure.__cause__, LoginRefused):
@@ -271,7 +271,7 @@ class CellDatabases:
         superuser = AdminConnector(installation.superuser(name))
         async with AdminSession(found, METADATA_DATABASE, patient=True) as session:
             await session.fetch(metadata.LOCK)
-            [(_, settled_as, furnishing)] = await session.fetch(_IDENTITY)
+            [(_, settled_as, furnishing)] = await session.fetch(FIND_IDENTITY)
             await _rename(session, name)
             await set_password(session, SUPERUSER, installation.secret_of(name))
         if furnishing != installation.template.furnishing:
@@ -305,7 +305,7 @@ class CellDatabases:
 
 async def note_identity(session: AdminSession, identity: tuple[str, str, str]) -> None:
     """Note which database the cell is, and which furnishing this version has made there."""
-    await session.run_atomically([("DELETE FROM engine.identity", ()), (metadata.NOTE_IDENTITY, identity)])
+    await session.run_atomically([("DELETE FROM engine.identity", ()), (NOTE_IDENTITY, identity)])
 
 
 async def _rename(session: AdminSession, name: str) -> None:

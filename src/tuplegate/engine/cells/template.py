@@ -19,11 +19,11 @@ from tuplegate.engine.cells.making import PREPARED_FORM, make_cell, prepare_data
 from tuplegate.engine.cells.server import CellServer
 from tuplegate.engine.cells.settings import SUPERUSER
 from tuplegate.engine.cells.waiting import running
+from tuplegate.engine.libpq.connections.identity import NOTE_IDENTITY
 from tuplegate.engine.libpq.values.quoting import quote
 from tuplegate.engine.postgres.preparation.installing import PostgresOwner
 from tuplegate.engine.postgres.rights.owners import Owners
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector
-from tuplegate.engine.postgres.service.metadata import NOTE_IDENTITY
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 
 DATABASE = "tg_template"

@@ -17,7 +17,7 @@ from tuplegate.engine.cockroach.cluster.connector import SOON_S, Connector, Serv
 from tuplegate.engine.cockroach.cluster.locks import Locks
 from tuplegate.engine.cockroach.cluster.probes import find_functions, find_version
 from tuplegate.engine.cockroach.cluster.settings import EngineSettings
-from tuplegate.engine.cockroach.pools.pools import TYPES_SQL, Pools
+from tuplegate.engine.cockroach.pools.pools import Pools
 from tuplegate.engine.cockroach.query.execute import Execution
 from tuplegate.engine.cockroach.query.session import SessionRun
 from tuplegate.engine.cockroach.query.stream import Stream, open_stream
@@ -31,7 +31,7 @@ from tuplegate.engine.cockroach.transaction.ledger import Ledger
 from tuplegate.engine.cockroach.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.cockroach.transaction.transaction import TransactionRun
 from tuplegate.engine.libpq.pools.measures import Measures, collect_counts
-from tuplegate.engine.libpq.values.types import FIRST_USER_OID, read_types
+from tuplegate.engine.libpq.values.types import BUILT_IN_TYPES_SQL, read_types
 from tuplegate.engine.run.attempts import Attempts, OpenGate
 from tuplegate.engine.run.run import Running, end_late
 from tuplegate.engine.run.watched import begin_stream, open_session
@@ -48,7 +48,7 @@ async def open_cockroach(
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(ServiceSession(connector, answer_s=SOON_S))
         version = await find_version(session)
-        types = read_types(await session.fetch(f"{TYPES_SQL} WHERE t.oid < {FIRST_USER_OID}"))
+        types = read_types(await session.fetch(BUILT_IN_TYPES_SQL))
         pools = Pools(settings, connector.nodes, types, await find_functions(session))
         engine = CockroachEngine(settings, connector, session, version, pools, databases)
         stack.push_async_callback(engine.close)
@@ -85,6 +85,8 @@ class CockroachEngine:
         self._transactions = Measures("transaction")
         self._streams = Measures("stream")
         self.snapshots = SnapshotReads(self)
+        self.weaknesses = settings.weaknesses
+        self.tells_positions = False
         # No method stands between where a part fills one of the port's.
         self.begin_id, self.find_id, self.find_kept = ledger.begin_id, ledger.find_id, ledger.find_kept
         self.let_go, self.hold_answer = pools.let_go, pools.stocks.hold_answer
@@ -117,14 +119,6 @@ class CockroachEngine:
         await self._pools.close()
 
     # -- the port -----------------------------------------------------------------------------------------------
-
-    @property
-    def weaknesses(self) -> tuple[port.Weakness, ...]:
-        return self._settings.weaknesses
-
-    @property
-    def tells_positions(self) -> bool:
-        return False
 
     async def position(self) -> bytes:
         return POSITION

@@ -10,7 +10,6 @@ import structlog
 
 from tuplegate.background import Work, keep, within
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connections.unread_rows import Stocks
 from tuplegate.engine.libpq.pools.measures import Measures, collect_counts
 from tuplegate.engine.postgres.pools.pool import Pool
 from tuplegate.engine.postgres.pools.pools import SESSION_SETTINGS, Pools
@@ -93,7 +92,10 @@ async def open_cell(settings: EngineSettings, probed: Probed, watch: PrimaryWatc
 
 # size: the attributes are the parts of the adapter; each fills some methods of the port.
 class PostgresEngine:
-    """Fills the port with a PostgreSQL server that was probed. `open_postgres` makes one and closes it."""
+    """The port, filled by a PostgreSQL server that was probed. `open_postgres` makes one and closes it.
+
+    `watch` looks after it, and can look after other servers, too. `size_bounds` are those of databases that have one.
+    """
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class PostgresEngine:
         self._settings = settings
         self._connector = connector
         self._session = session
-        self._probed = probed
+        self.probed = probed
         self._time = asyncio.get_running_loop().time
         self._guard = SerializableGuard(probed.can.slots, settings.tally, settings.worker, exclusive=settings.exclusive)
         self._sizes = SizeWatch()
@@ -124,7 +126,7 @@ class PostgresEngine:
             self._guard,
         )
         recovery.on_commit = self._pools.note_change
-        self._watch = watch
+        self.watch = watch
         self._primary = PrimaryServer(self._pools, self._sizes, self._guard, session)
         ledger = self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
@@ -153,11 +155,14 @@ class PostgresEngine:
         self._progress = Progress(connector, flushes=settings.worker == 0) if settings.replicas else None
         self._replicas = None if self._progress is None else self._make_replicas(self._progress)
         self.snapshots = SnapshotReads(self, self._replicas)
+        self.weaknesses = settings.weaknesses
+        self.tells_positions = bool(settings.replicas)
+        self.stocks, self.size_bounds = self._pools.stocks, self._sizes.bounds
 
     def _make_replicas(self, progress: Progress) -> Replicas:
         settings, stocks = self._settings, self._pools.stocks
         replicas = [
-            Replica(number, conninfo, settings, stocks, self._probed, self._decider, progress)
+            Replica(number, conninfo, settings, stocks, self.probed, self._decider, progress)
             for number, conninfo in enumerate(settings.replicas, 1)
         ]
         return Replicas(progress, replicas)
@@ -166,7 +171,7 @@ class PostgresEngine:
         """Start the background work for the server; `stack` ends it, in the opposite order."""
         stack.push_async_callback(self._pools.close)
         await stack.enter_async_context(self._recovery)
-        primary, disk = self._primary, self._watch.disk
+        primary, disk = self._primary, self.watch.disk
         primary.chores = [
             Chore("recovery", EVERY_S, self._recovery.look),
             Chore("sizes", _SIZES_EVERY_S, partial(primary.measure, self._running)),
@@ -179,8 +184,8 @@ class PostgresEngine:
         if disk is not None and self._settings.worker == 0:
             checkpoint = partial(disk.checkpoint, primary, self._connector)
             primary.chores.append(Chore("checkpoints", CHECKPOINT_EVERY_S, checkpoint))
-        self._watch.add(primary)
-        stack.callback(self._watch.remove, primary)
+        self.watch.add(primary)
+        stack.callback(self.watch.remove, primary)
         stack.callback(self._dumps.stop)
 
     async def start_alone(self, stack: AsyncExitStack) -> None:
@@ -200,19 +205,7 @@ class PostgresEngine:
         for name, watch in watches.items():
             stack.callback(keep(name, watch).cancel)
 
-    @property
-    def version(self) -> str:
-        return self._probed.can.version
-
     # -- the port -----------------------------------------------------------------------------------------------
-
-    @property
-    def weaknesses(self) -> tuple[port.Weakness, ...]:
-        return self._settings.weaknesses
-
-    @property
-    def tells_positions(self) -> bool:
-        return bool(self._settings.replicas)
 
     async def position(self) -> bytes:
         if self._progress is None:
@@ -226,11 +219,6 @@ class PostgresEngine:
         self._running.abort_open(databases)
         self._wires.let_go(databases)
         self._pools.pause(databases)
-
-    @property
-    def size_bounds(self) -> dict[str, int]:
-        """Return the bounds of databases that have one."""
-        return self._sizes.bounds
 
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(lock.name_in(database, key))
@@ -257,39 +245,25 @@ class PostgresEngine:
             yield stream
 
     @property
-    def probed(self) -> Probed:
-        """Return the facts that probing the server has found."""
-        return self._probed
-
-    @property
-    def watch(self) -> PrimaryWatch:
-        """Return the watch that does its background work, and can do that of other servers, too."""
-        return self._watch
-
-    @property
-    def stocks(self) -> Stocks:
-        return self._pools.stocks
-
-    @property
     def decides(self) -> bool:
         """Return whether a transaction is being decided, even if its client has left."""
         return bool(self._recovery.seen_through)
 
     def stop_running(self) -> None:
         self._dumps.stop()
-        self._watch.stop_running()
+        self.watch.stop_running()
         if self._replicas is not None:
             self._replicas.stop_running()
 
     async def health(self) -> port.EngineHealth:
-        primary, disk = self._pools.primary, self._watch.disk
+        primary, disk = self._pools.primary, self.watch.disk
         warnings = {} if disk is None else {"disk": disk.describe()}
         if primary.follows:
             warnings["commits"] = primary.refuses or "ok"
         warnings |= {} if self._replicas is None else self._replicas.states
         return port.EngineHealth(
             "postgresql",
-            self.version,
+            self.probed.can.version,
             {"engine": primary.lost or await self._try_answer()},
             warnings,
             primary.replication.waits,
@@ -321,8 +295,8 @@ class PostgresEngine:
             if self._time() > deadline:
                 raise port.EngineBusy("the database is being copied or reset; it can be dumped in a moment")
             await asyncio.sleep(_PAUSED_TICK_S)
-        settings = {**SESSION_SETTINGS, "work_mem": self._probed.can.work_mem}
-        async with self._dumps.dump(database, organization, settings, self._probed.can.major, timeout_s) as blocks:
+        settings = {**SESSION_SETTINGS, "work_mem": self.probed.can.work_mem}
+        async with self._dumps.dump(database, organization, settings, self.probed.can.major, timeout_s) as blocks:
             yield blocks
 
     async def durability(self, target: port.Target) -> port.Durability:
@@ -342,7 +316,7 @@ class PostgresEngine:
         found.gauges["serializable_slots"] = headroom.slots
         found.gauges["serializable_safe_seconds"] = inf if headroom.safe_seconds is None else headroom.safe_seconds
         found.gauges["serializable_guarded"] = int(headroom.guarded)
-        if (disk := self._watch.disk) is not None:
+        if (disk := self.watch.disk) is not None:
             found.gauges["disk_free_bytes"] = max(0, disk.free)
             found.gauges["disk_short"] = int(disk.shortage > 0)
         if self._replicas is not None:

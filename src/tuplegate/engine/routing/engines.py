@@ -11,7 +11,7 @@ The service keeps trying, and uses it when it is back. Locks that belong to no d
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -64,6 +64,14 @@ class SeveralEngines:
         self._successors: dict[str, str] = {}
         self._paused: frozenset[str] = frozenset()
         self._tasks: list[asyncio.Task[None]] = []
+        # The first engine does for all what belongs to no database. It was told of the weaknesses of the others, and
+        # all share the memory for answers.
+        self.weaknesses = first.weaknesses
+        self.hold, self.hold_answer = first.hold, first.hold_answer
+        self.serializable_headroom = first.serializable_headroom
+        # A position of one engine means nothing on another, where the database may be by now: no replica is asked.
+        self.position, self.tells_positions = first.position, False
+        self.snapshots = first.snapshots.asked_of(self)
 
     async def __aenter__(self) -> "SeveralEngines":
         self._tasks = [keep(f"engine_{name}", partial(self._keep_open, name)) for name in self._openings]
@@ -204,24 +212,6 @@ class SeveralEngines:
 
     # -- the port -----------------------------------------------------------------------------------------------
 
-    @property
-    def weaknesses(self) -> tuple[port.Weakness, ...]:
-        """Return the weaknesses of the first engine, which include those of the others."""
-        return self._first_engine.weaknesses
-
-    @property
-    def snapshots(self) -> port.Snapshots:
-        """Return reads without replicas: a position of one engine means nothing on another, where the database may be
-        by now."""
-        return self._first_engine.snapshots.asked_of(self)
-
-    @property
-    def tells_positions(self) -> bool:
-        return False
-
-    async def position(self) -> bytes:
-        return await self._first_engine.position()
-
     async def query(self, target: port.Target, statement: port.Statement, bounds: port.Bounds) -> port.Result:
         place = self._of.get(target.database)
         if place is not None and (engine := place.engine) is not None:  # nothing stands between: see _ask for the rest
@@ -295,9 +285,6 @@ class SeveralEngines:
         if place is not None and place.engine is not None:
             place.engine.bound_size(database, bytes_max)
 
-    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
-        return self._first_engine.hold(name)
-
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         return self._enter(database, lambda engine, name: engine.hold_in(name, lock, key))
 
@@ -351,9 +338,6 @@ class SeveralEngines:
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         return await self._ask(target.database, lambda engine, name: engine.tables(_rename(target, name), bounds))
 
-    def hold_answer(self, database: str, size: int) -> AbstractContextManager[None]:
-        return self._first_engine.hold_answer(database, size)  # all engines share the memory
-
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
         return self._enter(target.database, lambda engine, name: engine.session(_rename(target, name), timeout_ms))
 
@@ -376,10 +360,6 @@ class SeveralEngines:
     async def durability(self, target: port.Target) -> port.Durability:
         return await self._ask(target.database, lambda engine, name: engine.durability(_rename(target, name)))
 
-    def serializable_headroom(self) -> port.Headroom:
-        """Return the headroom of the first engine."""
-        return self._first_engine.serializable_headroom()
-
     def measure(self) -> port.Measured:
         first, *further = [engine.measure() for engine in self._open]
         cells = () if self._cells is None else (self._cells.measure(),)
@@ -397,11 +377,6 @@ class SeveralEngines:
     def stop_running(self) -> None:
         for engine in self._open:
             engine.stop_running()
-
-    @property
-    def _first_engine(self) -> port.OpenEngine:
-        assert self._first.engine is not None, "it is open as long as this is"
-        return self._first.engine
 
     @property
     def _open(self) -> list[port.OpenEngine]:

@@ -11,10 +11,17 @@ from time import perf_counter_ns
 from typing import Any, Final, TypeVar
 
 import msgspec
-from psycopg import pq
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.commands import (
+    FAILED,
+    IDLE,
+    IN_BLOCK,
+    ROLLBACK,
+    ConnectionLost,
+    CopyStarted,
+    RowsTooWide,
+)
 from tuplegate.engine.libpq.connections.server_errors import STREAM_IT, check, explain_width
 from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
 from tuplegate.engine.libpq.statements.arriving_rows import StreamedRows
@@ -27,10 +34,6 @@ from tuplegate.engine.run.stream_run import StreamRun
 
 _P = TypeVar("_P", bound=ConnectionPool)
 _T = TypeVar("_T")
-_IDLE: Final = int(pq.TransactionStatus.IDLE)
-_IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
-_FAILED: Final = int(pq.TransactionStatus.INERROR)
-_ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
 _NO_BOUNDS: Final = port.Bounds(0, None, 0)
 _ROLLBACK_S: Final = 5.0
 _REASONS: Final = {
@@ -114,7 +117,7 @@ class OpenTransaction(Run[_P]):
 
     @property
     def is_failed(self) -> bool:
-        return self.over is None and self.member.pgconn.transaction_status == _FAILED
+        return self.over is None and self.member.pgconn.transaction_status == FAILED
 
     @property
     def state(self) -> port.OpenState:
@@ -219,7 +222,7 @@ class OpenTransaction(Run[_P]):
             await self.roll_back_for(self._wish)
         elif why in _REASONS:
             await self.roll_back_for(_REASONS[why])
-        elif self.is_begun and self.member.pgconn.transaction_status not in (_IN_BLOCK, _FAILED):
+        elif self.is_begun and self.member.pgconn.transaction_status not in (IN_BLOCK, FAILED):
             await self.roll_back_for(port.EndReason.LOST)
 
     async def see_cancel_through(self) -> None:
@@ -321,8 +324,8 @@ class OpenTransaction(Run[_P]):
         if self.over is not None:
             return
         self.over = reason
-        if self.member.pgconn.transaction_status == _IDLE and not self.member.closed:
-            # Some engines refuse to roll back if nothing was begun, or everything was already rolled back.
+        if self.member.pgconn.transaction_status == IDLE and not self.member.closed:
+            # Some engines refuse to roll back where nothing was begun, or all was already.
             try:
                 self._end_on_member()
             finally:
@@ -330,7 +333,7 @@ class OpenTransaction(Run[_P]):
             return
         late = asyncio.get_running_loop().call_later(_ROLLBACK_S, self.pool.abandon, self.member)
         try:
-            check(await self.member.run(_ROLLBACK))
+            check(await self.member.run(ROLLBACK))
         except (ConnectionLost, port.EngineFailure):
             self.pool.abandon(self.member)
         else:

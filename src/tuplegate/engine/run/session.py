@@ -4,13 +4,12 @@ It carries statements that the service has written itself, so that they may open
 a tenant may. It is watched like any other: what writes and has outlived the engine's memory ends as a conflict.
 """
 
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, OnRows, make_command
+from tuplegate.engine.libpq.connections.commands import IDLE, Command, ConnectionLost, CopyStarted, OnRows, make_command
 from tuplegate.engine.libpq.connections.server_errors import check
 from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
 from tuplegate.engine.libpq.values.text_rows import read_text_rows
@@ -18,7 +17,6 @@ from tuplegate.engine.run.ends import Why, explain_age
 from tuplegate.engine.run.run import Run
 
 _P = TypeVar("_P", bound=ConnectionPool)
-_IDLE: Final = int(pq.TransactionStatus.IDLE)
 
 
 class SessionRun(Run[_P]):
@@ -53,7 +51,7 @@ class SessionRun(Run[_P]):
     async def send(self, commands: list[Command], on_rows: OnRows | None = None) -> list[PGresult]:
         """Send one segment; return its results if all commands succeeded."""
         self.check_ended()
-        if self.member.pgconn.transaction_status == _IDLE:
+        if self.member.pgconn.transaction_status == IDLE:
             self.begun = self.member.meter.begun
         self.under_way = True
         try:

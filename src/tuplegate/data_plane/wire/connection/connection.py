@@ -153,5 +153,5 @@ def write_last_word(error: WireError) -> bytes:
 
 
 def write_greeting(greeting: bytes, key_data: bytes) -> bytes:
-    """Return what a client is told once its key is accepted."""
+    """Return the messages that greet a client whose key is accepted."""
     return write_message(ord("R"), struct.pack(">i", 0)) + greeting + key_data + write_message(READY, b"I")

@@ -1,4 +1,4 @@
-"""How a connection ends: with which words, and when."""
+"""The end of a connection: its words, and its moment."""
 
 import asyncio
 

@@ -27,8 +27,8 @@ class ExtendedQueries:
         self._blocks_pipelines = blocks_pipelines
 
     async def judge(self, kind: int, message: bytes) -> bytes:
-        """Return what the engine gets for a Parse, Bind, Describe, Execute or Close. Raises WireError where that is
-        nothing."""
+        """Return the bytes for the engine in place of a Parse, Bind, Describe, Execute or Close. Raises WireError
+        if it is refused."""
         if kind == PARSE:
             await self._judge_parse(message)
         elif kind == BIND:
@@ -42,7 +42,7 @@ class ExtendedQueries:
         return message
 
     async def judge_sync(self, message: bytes) -> bytes:
-        """Return what the engine gets for a Sync: UNLISTEN before it where something was run that can listen."""
+        """Return the bytes for the engine in place of a Sync: first UNLISTEN, if a statement ran that can listen."""
         await self._admission.admit_sync()
         unit = self._unit
         listening, began_in = unit.listening, unit.began_in

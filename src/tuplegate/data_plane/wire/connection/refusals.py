@@ -10,13 +10,13 @@ _REFUSED_DIGITS: Final = 32
 
 
 class Refusals:
-    """What the client is told, by the name that the engine refuses."""
+    """Errors for the client, by the names that the engine refuses."""
 
     def __init__(self) -> None:
         self._told: dict[bytes, bytes] = {}
 
     def write_text(self, error: WireError) -> bytes:
-        """Return a text that the engine refuses by itself, and note what the client is told then."""
+        """Return a text that the engine refuses by itself, and note the error for the client."""
         return write_query(b'EXECUTE "%b"' % self._add(error))
 
     def write_part(self, error: WireError) -> bytes:
@@ -30,7 +30,7 @@ class Refusals:
         return name
 
     def take(self, text: bytes) -> bytes | None:
-        """Return what the client is told in place of an error with this text; None where it is the engine's own."""
+        """Return the error for the client in place of one with this text; None if the error is the engine's own."""
         if self._told and _REFUSED in text:
             return self._told.pop(_REFUSED + text.partition(_REFUSED)[2][:_REFUSED_DIGITS], None)
         return None

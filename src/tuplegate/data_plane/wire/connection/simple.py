@@ -29,7 +29,7 @@ class SimpleQueries:
         self.hidden = 0
 
     async def judge(self, message: bytes) -> bytes:
-        """Return what the engine gets for a Query. Raises WireError where that is nothing."""
+        """Return the bytes for the engine in place of a Query. Raises WireError if it is to be refused."""
         unit, text = self._unit, message[5:-1]
         judged = self._rules.judge(text)
         if self._rules.is_way_out(judged):

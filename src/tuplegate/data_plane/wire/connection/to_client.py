@@ -54,7 +54,7 @@ class ToClient:
         """So many of the next answers to statements are to the service's own."""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what the client gets of the engine's bytes."""
+        """Return the bytes for the client, of those that the engine sent."""
         return self._engine.feed(data)
 
     def _look(self, kind: int, message: bytes) -> bytes | None:

@@ -58,7 +58,7 @@ class ToEngine:
         self._ending = ending
 
     async def judge(self, message: bytes) -> bytes:
-        """Return what the engine gets for a message."""
+        """Return the bytes for the engine in place of a message."""
         kind = message[0]
         unit, flow = self._unit, self._out.flow
         if unit.is_skipping and kind != SYNC:
@@ -98,7 +98,7 @@ class ToEngine:
         await self._out.settle()
 
     async def _judge_kind(self, kind: int, message: bytes) -> bytes:
-        """Return what the engine gets for a message; raises WireError where that is nothing."""
+        """Return the bytes for the engine in place of a message. Raises WireError if it is to be refused."""
         unit = self._unit
         if kind == SYNC:
             unit.is_skipping = False
@@ -121,7 +121,7 @@ class ToEngine:
         return message
 
     def _refuse(self, kind: int, error: WireError) -> bytes:
-        """Return what the engine refuses by itself, in place of a message."""
+        """Return bytes that the engine refuses by itself, in place of a message."""
         if kind in (QUERY, FUNCTION):
             self._out.flow.sent(QUERY)
             self._out.parts.sent(QUERY)

@@ -1,4 +1,4 @@
-"""What is known of a unit: a text, or what comes up to the next Sync; and what must follow it. See `listening`."""
+"""A unit, which is a text or the messages up to a Sync, and the statements that must follow it. See `listening`."""
 
 from enum import Enum
 from functools import lru_cache
@@ -20,7 +20,7 @@ _CLOSING_LAZY: Final = (UNLISTEN, SYNCHRONOUS)
 
 
 class Rows(Enum):
-    """Whether a text takes rows of the client's: what must follow the text must follow those."""
+    """The rows that a text takes from the client. Statements that must follow the text must follow the rows."""
 
     NONE = "takes none"
     AWAITED = "takes some"
@@ -80,7 +80,7 @@ class Unit:
         self.began_in = 0 if out.flow.has_asked else out.flow.status
 
     def end(self, kind: int) -> bytes:
-        """Return what must follow a message that the engine answers with ReadyForQuery."""
+        """Return the bytes that must follow a message which the engine answers with ReadyForQuery."""
         if self.rows is not Rows.NONE:
             return b""
         behind, self.behind = self.behind, ()
@@ -103,11 +103,11 @@ class Unit:
 
     @property
     def inside(self) -> tuple[bytes, ...]:
-        """Return what ends the client's statements, in their own transaction."""
+        """Return the statements of ours that end the client's, in their own transaction."""
         return (_NOTHING, *self.closing[1:]) if self.listening.is_on else self.closing
 
     def make_inside(self) -> bytes:
-        """Return that between messages of the client's."""
+        """Return these statements in the form for the middle of a client's messages."""
         return self._out.make_between(self.inside)
 
     def take_added_sync(self, *, has_failed: bool) -> bool:

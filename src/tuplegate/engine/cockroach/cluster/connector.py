@@ -9,7 +9,7 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine.cockroach.cluster.nodes import Nodes
 from tuplegate.engine.cockroach.dialect.cluster_errors import AMBIGUOUS, CANCELLED, is_node_failure, refine
 from tuplegate.engine.cockroach.dialect.untold_types import UntoldTypes
-from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, make_command
+from tuplegate.engine.libpq.connections.commands import BEGIN, COMMIT, ROLLBACK, ConnectionLost, make_command
 from tuplegate.engine.libpq.connections.connection import Connection
 from tuplegate.engine.libpq.connections.logins import add_settings, find_database_name
 from tuplegate.engine.libpq.connections.server_errors import check
@@ -42,10 +42,6 @@ SOON_S: Final = 10.0
 """The time for an answer that a request waits for."""
 _ANSWER_S: Final = 30.0
 """The engine does not end a statement that waits for a quorum, so the service sets a time limit of its own."""
-
-BEGIN: Final = Command(b"BEGIN", begins=False)
-COMMIT: Final = Command(b"COMMIT", begins=False)
-ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
 
 
 class Connector:

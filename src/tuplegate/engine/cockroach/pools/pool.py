@@ -11,14 +11,10 @@ from time import monotonic
 from typing import Final
 
 import structlog
-from psycopg import pq
 
-from tuplegate.direct_future import DirectFuture
-from tuplegate.engine.cockroach.cluster.connector import ROLLBACK
 from tuplegate.engine.cockroach.cluster.nodes import Nodes
 from tuplegate.engine.cockroach.dialect.untold_types import UntoldTypes
-from tuplegate.engine.libpq.connections.commands import ConnectionLost, CopyStarted
-from tuplegate.engine.libpq.connections.server_errors import find_error
+from tuplegate.engine.libpq.connections.commands import IDLE, ROLLBACK, ConnectionLost, CopyStarted
 from tuplegate.engine.libpq.connections.unread_rows import Stocks
 from tuplegate.engine.libpq.pools.definitions import Definitions
 from tuplegate.engine.libpq.pools.places import Places
@@ -30,7 +26,6 @@ from tuplegate.engine.sql.facts import Leftovers
 
 _log: Final = structlog.get_logger()
 
-_IDLE: Final = int(pq.TransactionStatus.IDLE)
 _CANCEL_GRACE_S: Final = 5.0
 """Without a quorum the engine ignores a cancel: after this time the connection is closed."""
 _RESET_S: Final = 15.0
@@ -98,13 +93,10 @@ class Pool(ConnectionPool):
         places = server.places.of(target.bounded_with)
         super().__init__(target.database, server.size_max, server.queue_max, places, server.stocks)
         self.state = state
+        self.turns = state.turns
         self._conninfo = conninfo
         self._connect_timeout_s = server.connect_timeout_s
         self._nodes = server.nodes
-
-    @property
-    def turns(self) -> Turns:
-        return self.state.turns
 
     def refresh(self) -> None:
         self.state.refresh()
@@ -126,14 +118,10 @@ class Pool(ConnectionPool):
 
     def give_back(self, member: Member, left: Leftovers) -> None:
         """Take back a connection whose statement is answered. Roll back an open transaction."""
-        if member.collected or member.is_heavy:
-            member.let_go()
-            if member.is_swollen:
-                member.close("it holds the room of a large message")
-        if member.closed:
+        if member.closed or ((member.collected or member.is_heavy) and not self._is_light(member)):
             return
         try:
-            commands = [] if member.pgconn.transaction_status == _IDLE else [ROLLBACK]
+            commands = [] if member.pgconn.transaction_status == IDLE else [ROLLBACK]
             if left is Leftovers.ANYTHING or self.state.functions_write:
                 commands.append(DISCARD)
             elif left is Leftovers.SEQUENCES:
@@ -147,22 +135,14 @@ class Pool(ConnectionPool):
         except ConnectionLost:
             return
         late = self._loop.call_later(_RESET_S, member.close, f"no answer to its reset within {_RESET_S:g} s")
-        sent[-1].add_done_callback(lambda done: self._after_reset(member, done, late))
-
-    def _after_reset(
-        self, member: Member, reset: "DirectFuture[list[pq.abc.PGresult]]", late: asyncio.TimerHandle
-    ) -> None:
-        late.cancel()
-        if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
-            member.close("its reset failed")
-        else:
-            member.take_notices()  # this engine tells of settings that it resets
-            self._free_again(member)
+        sent[-1].add_done_callback(lambda _: late.cancel())
+        sent[-1].add_done_callback(lambda done: self._after_reset(member, done))
 
     def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
         self.give_back(member, Leftovers.ANYTHING)
 
     def _free_again(self, member: Member) -> None:
+        member.take_notices()  # this engine tells of settings that it resets
         if self._nodes.should_leave(member):
             member.close("its node is left, or has too many connections")
         else:

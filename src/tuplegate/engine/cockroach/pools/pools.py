@@ -15,17 +15,9 @@ from tuplegate.engine.libpq.pools.crowd import Crowd
 from tuplegate.engine.libpq.pools.definitions import Definitions
 from tuplegate.engine.libpq.pools.target_pools import TargetPools
 from tuplegate.engine.libpq.values.row_encoder import EncoderCache
-from tuplegate.engine.libpq.values.types import TypeInfo, TypeRegistry
+from tuplegate.engine.libpq.values.types import TYPES_SQL, TypeInfo, TypeRegistry
 
 _TICK_S: Final = 0.1
-TYPES_SQL: Final = """
-SELECT t.oid, n.nspname, t.typname, coalesce(e.oid, 0), coalesce(e.typname, ''), coalesce(en.nspname, ''),
-       t.typdelim, t.typbasetype
-  FROM pg_catalog.pg_type t
-  JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-  LEFT JOIN pg_catalog.pg_type e ON e.typarray = t.oid AND e.oid = t.typelem
-  LEFT JOIN pg_catalog.pg_namespace en ON en.oid = e.typnamespace
-"""
 _SOME_TYPES_SQL: Final = f"""{TYPES_SQL}
  WHERE t.oid = ANY ($1::oid[]) OR t.oid IN (SELECT typelem FROM pg_catalog.pg_type WHERE oid = ANY ($1::oid[]))
  LIMIT $2::int8"""
@@ -40,19 +32,16 @@ class Pools(TargetPools[Pool]):
         self._settings = settings
         self._functions = functions
         self._built_in = built_in
+        self.stocks = settings.stocks or Stocks(settings.rows_bytes_max)
         self._server = Server(
             crowd.places,
-            settings.stocks or Stocks(settings.rows_bytes_max),
+            self.stocks,
             settings.connections_per_target_max,
             settings.queue_max,
             settings.connect_timeout_s,
             nodes,
         )
         self._states: dict[str, DatabaseState] = {}
-
-    @property
-    def stocks(self) -> Stocks:
-        return self._server.stocks
 
     def state_of(self, database: str) -> DatabaseState:
         state = self._states.get(database)

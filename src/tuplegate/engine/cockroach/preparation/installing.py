@@ -13,6 +13,7 @@ from tuplegate.engine.cockroach.cluster.nodes import Nodes
 from tuplegate.engine.cockroach.cluster.probes import find_problems
 from tuplegate.engine.cockroach.preparation.weaknesses import WEAKNESSES, find_weaknesses
 from tuplegate.engine.cockroach.tenancy.databases import CockroachDatabases
+from tuplegate.engine.libpq.connections import identity
 from tuplegate.engine.libpq.connections.commands import ConnectionLost
 from tuplegate.engine.libpq.connections.connection import Connection
 from tuplegate.engine.libpq.connections.logins import add_settings, as_role, derive_password, where
@@ -29,8 +30,7 @@ _PREPARING: Final = "installation"
 
 _SCHEMA: Final = (
     "CREATE SCHEMA IF NOT EXISTS engine",
-    "CREATE TABLE IF NOT EXISTS engine.identity (only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),"
-    " installation text NOT NULL, name text NOT NULL, furnishing text NOT NULL)",
+    identity.TABLE,
     *locks.SCHEMA,
 )
 
@@ -152,21 +152,7 @@ class CockroachPreparation:
         self._owner = owner
 
     async def claim(self, installation: str, name: str, *, is_used: bool) -> None:
-        metadata = self._owner.metadata_name
-        if (await self.session.fetch("SELECT to_regclass('public.installation') IS NOT NULL"))[0][0] == "t":
-            raise EngineRefused(
-                f"\n- its database {metadata} has the catalog of an installation: give another engine, or another"
-                " database in the URL"
-            )
-        found = await self.session.fetch("SELECT installation, name FROM engine.identity")
-        if found and found[0] != (installation, name):
-            raise EngineRefused(
-                f"\n- its database {metadata} is used by another engine or installation: give each its own in the URL"
-            )
-        if not found and is_used:
-            raise EngineRefused(
-                f"\n- it has nothing of this installation, but databases live on the engine {name}: check the URL"
-            )
+        await identity.check_free(self.session, self._owner.metadata_name, installation, name, is_used=is_used)
 
     async def make_ready(self, secret: bytes, sorting: str | None = None) -> "ReadyCockroach":
         await self._owner.make_service_role(self.session, secret)
@@ -209,13 +195,7 @@ class ReadyCockroach:
         return await find_weaknesses(Connector(self.login.conninfo), self.session, database, self.secret)
 
     async def note_identity(self, installation: str, name: str) -> None:
-        await self.session.fetch(
-            "INSERT INTO engine.identity (installation, name, furnishing) VALUES ($1, $2, $3)"
-            " ON CONFLICT (only_one) DO UPDATE SET furnishing = excluded.furnishing",
-            installation,
-            name,
-            self.furnishing,
-        )
+        await self.session.fetch(identity.NOTE_IDENTITY, installation, name, self.furnishing)
 
 
 async def find_cluster(conninfo: str) -> "CockroachOwner | None":

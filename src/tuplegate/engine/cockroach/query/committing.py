@@ -7,7 +7,6 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.cluster.connector import COMMIT
 from tuplegate.engine.cockroach.dialect.cluster_errors import (
     AMBIGUOUS,
     CANCELLED,
@@ -17,7 +16,7 @@ from tuplegate.engine.cockroach.dialect.cluster_errors import (
 )
 from tuplegate.engine.cockroach.query.rules import undoes_cancelled
 from tuplegate.engine.cockroach.query.run import UNKNOWN, NodeRun
-from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.commands import COMMIT, Command, ConnectionLost
 from tuplegate.engine.libpq.connections.server_errors import check
 from tuplegate.engine.run.stages import Stage
 

@@ -6,7 +6,6 @@ from time import perf_counter_ns
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.cockroach.cluster.connector import ROLLBACK
 from tuplegate.engine.cockroach.dialect.cluster_errors import READ_ONLY, is_node_failure, refine
 from tuplegate.engine.cockroach.pools.pool import Pool
 from tuplegate.engine.cockroach.query import rules
@@ -22,7 +21,7 @@ from tuplegate.engine.cockroach.query.run import (
     give_up,
     write_values,
 )
-from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.commands import ROLLBACK, Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.connections.server_errors import check, explain_width
 from tuplegate.engine.libpq.statements.rows import RowCollector
 from tuplegate.engine.sql.facts import Leftovers, is_plain_tag, refuse_copy
@@ -58,7 +57,7 @@ class Execution(RepeatableNodeRun[port.Result]):
             elif self._kind is rules.Kind.READS and pool.state.functions_write:
                 result = await self._run_reading()
             else:
-                result = await self._run_plainly()
+                result = await self._send([])
         except port.StatementFailed as failure:
             # No frame that it passes keeps it by a name: it may be as large as the text, and refers to the frames.
             raise self._see_failure(failure, started, leftovers) from failure
@@ -104,44 +103,34 @@ class Execution(RepeatableNodeRun[port.Result]):
             return self.explain_cancel(failure)
         return NodeLost(UNREACHED) if is_node_failure(failure) else failure
 
-    async def _run_plainly(self) -> port.Result:
-        values = await write_values(self, self.statement, describe=self.describe)
-        if self._kind is rules.Kind.DEFINES:
-            await check_first(self, self.statement, values)
-        rows, results = await self._send([], values)
-        return rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
-
     async def _run_reading(self) -> port.Result:
         """Read in a block that is rolled back, so that the read can be repeated. If the engine refuses it because a
         function writes, run it in a block that is committed."""
-        values = await write_values(self, self.statement, describe=self.describe)
         try:
-            rows, results = await self._send([rules.BEGIN_READING], values)
+            return await self._send([rules.BEGIN_READING])
         except port.StatementFailed as failure:
             if failure.sqlstate != READ_ONLY or not self.target.may_write:
                 raise
             self._kind = rules.Kind.WRITES
-        else:
-            return rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
         await self.member.run(ROLLBACK)
         self.check_ended()
         return await self._run_in_block()
 
     async def _run_in_block(self) -> port.Result:
-        values = await write_values(self, self.statement, describe=self.describe)
-        rows, results = await self._send([rules.BEGIN_WRITING], values)
-        result = rows.finish(results[-1]) or await rows.learn(self.member, results[-1])
+        result = await self._send([rules.BEGIN_WRITING])
         self.check_ended()
         await commit(self)
         return result
 
-    async def _send(
-        self, first: list[Command], values: list[bytes | None] | None
-    ) -> tuple[RowCollector, list[PGresult]]:
+    async def _send(self, first: list[Command]) -> port.Result:
+        """Run the statement behind these commands."""
+        asks = self._kind is not rules.Kind.DEFINES
+        values = await write_values(self, self.statement, describe=self.describe)
+        if not asks:
+            await check_first(self, self.statement, values)
         rows = RowCollector(self.pool.state.encoders, self.member, self.statement.shape, self.bounds)
         types = self.pool.state.untold.of_each(self.statement.sql, values)
         rows_at_once = rules.chunk_rows(self.statement, self.bounds)
-        asks = self._kind is not rules.Kind.DEFINES
         commands = [*first, *make_commands(self.statement, values, rows_at_once, types, asks=asks)]
         answer = self.member.send(commands, rows.take)
         self.member.flush()
@@ -149,4 +138,4 @@ class Execution(RepeatableNodeRun[port.Result]):
         results = self._answers = await answer
         check_described(commands, results)
         check(results)
-        return rows, results
+        return rows.finish(results[-1]) or await rows.learn(self.member, results[-1])

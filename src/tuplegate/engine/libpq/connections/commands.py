@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
@@ -65,6 +66,15 @@ class Command:
         self.types = types
         self.together = together or chunk_rows
 
+
+BEGIN: Final = Command(b"BEGIN", begins=False)
+COMMIT: Final = Command(b"COMMIT", begins=False)
+ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
+
+# Where a connection stands. As plain numbers: comparing with a member of an enumeration takes three times as long.
+IDLE: Final = int(pq.TransactionStatus.IDLE)
+IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
+FAILED: Final = int(pq.TransactionStatus.INERROR)
 
 DESCRIBE: Final = Command(b"", name=b"", describe=True, begins=False)
 """Asks for the placeholders and columns of the prepared statement that has no name."""

@@ -27,7 +27,7 @@ async def finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> 
     while left_s > 0:
         if pgconn.status == _BAD:
             raise ConnectionLost(join_lines(pgconn.get_error_message()))
-        await _wait_ready(loop, pgconn.socket, reading=step == _READING)
+        await wait_ready(loop, pgconn.socket, reading=step == _READING)
         began = time.thread_time()
         step = pgconn.connect_poll()
         left_s -= time.thread_time() - began
@@ -47,7 +47,7 @@ async def cancel(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
         canceller.start()
         step = _WRITING
         while step in (_READING, _WRITING):
-            await _wait_ready(loop, canceller.socket, reading=step == _READING)
+            await wait_ready(loop, canceller.socket, reading=step == _READING)
             step = canceller.poll()
     except OperationalError:  # a server that cannot be reached has nothing left to cancel
         pass
@@ -55,7 +55,8 @@ async def cancel(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
         canceller.finish()
 
 
-async def _wait_ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:
+async def wait_ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:
+    """Wait until a file can be read, or written to."""
     future: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:

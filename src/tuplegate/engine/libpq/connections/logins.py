@@ -8,7 +8,7 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -31,22 +31,17 @@ _WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_
 def read_url(url: str) -> str:
     """Return the conninfo for an engine's URL, or for keywords as libpq takes them."""
     try:
-        given = [(option.keyword, option.val) for option in pq.Conninfo.parse(url.encode()) if option.val is not None]
+        given = _list_given(url)
     except OperationalError:
         # libpq's own words would repeat the URL, and the password with it.
         raise BadUrl("it is not of the form postgresql://user:password@host:port/database") from None
-    if len(_split(given, b"port")) not in (1, max(len(_split(given, b"host")), len(_split(given, b"hostaddr")))):
+    hosts, addresses, ports = (len(_find_value(url, keyword).split(",")) for keyword in (b"host", b"hostaddr", b"port"))
+    if ports not in (1, max(hosts, addresses)):
         raise BadUrl("it must have one port for all hosts, or one for each")
-    refused = sorted(keyword.decode() for keyword, _ in given if keyword in _REFUSED)
+    refused = sorted(option.keyword.decode() for option in given if option.keyword in _REFUSED)
     if refused:
         raise BadUrl(f"it must not have {refused[0]}: the service sets that itself")
-    return " ".join(
-        f"{keyword.decode()}='{_quote((value or b'').decode())}'" for keyword, value in given if keyword not in _OWN
-    )
-
-
-def _split(given: Sequence[tuple[bytes, bytes | None]], keyword: bytes) -> list[bytes]:
-    return next((value or b"" for name, value in given if name == keyword), b"").split(b",")
+    return _write_options(option for option in given if option.keyword not in _OWN)
 
 
 def has_password(conninfo: str) -> bool:
@@ -164,14 +159,10 @@ def _write_options(options: Iterable[pq.ConninfoOption]) -> str:
 def split_for_program(conninfo: str) -> tuple[dict[str, str], str]:
     """Return the login for one of the engine's programs: variables, and a conninfo for the rest, without the
     password."""
-    given = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
+    given = _list_given(conninfo)
     variables = {(o.envvar or b"").decode(): (o.val or b"").decode() for o in given if o.envvar}
-    rest = " ".join(
-        f"{option.keyword.decode()}='{_quote((option.val or b'').decode())}'"
-        for option in given
-        if not option.envvar and b"password" not in option.keyword and option.keyword not in _KEYS
-    )
-    return variables, rest
+    rest = (o for o in given if not o.envvar and b"password" not in o.keyword and o.keyword not in _KEYS)
+    return variables, _write_options(rest)
 
 
 @lru_cache(maxsize=10_000)

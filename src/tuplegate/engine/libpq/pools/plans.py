@@ -22,6 +22,7 @@ from typing import Final
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.values.types import INT2, INT4, INT8, NUMERIC, TEXT
 from tuplegate.engine.sql.templates import Form
 
 ANY_NUMBER: Final = 1 << 60
@@ -29,18 +30,16 @@ CUSTOM_PLANS: Final = 5
 """The number of runs that the engine plans for the values at hand, before it considers one plan for all values."""
 _UNUSED: Final = 0
 
-_NUMERIC: Final = 1700
-_INT2, _INT4, _INT8 = 21, 23, 20
-_TEXT, _VARCHAR, _BPCHAR, _UUID = 25, 1043, 1042, 2950
+_VARCHAR, _BPCHAR, _UUID = 1043, 1042, 2950
 _INFERRED: Final = 0
 
-_NUMBERS: Final = frozenset({_INT2, _INT4, _INT8, _NUMERIC})
-_TEXTS: Final = frozenset({_TEXT, _VARCHAR, _BPCHAR})
+_NUMBERS: Final = frozenset({INT2, INT4, INT8, NUMERIC})
+_TEXTS: Final = frozenset({TEXT, _VARCHAR, _BPCHAR})
 _HOLDS: Final = {
-    _INT4: frozenset({_INT4, _INT8, _NUMERIC}),
-    _INT8: frozenset({_INT8, _NUMERIC}),
-    _NUMERIC: frozenset({_NUMERIC}),
-    _INFERRED: frozenset({_TEXT, _VARCHAR}),
+    INT4: frozenset({INT4, INT8, NUMERIC}),
+    INT8: frozenset({INT8, NUMERIC}),
+    NUMERIC: frozenset({NUMERIC}),
+    _INFERRED: frozenset({TEXT, _VARCHAR}),
 }
 """The types of columns without a length that take every value of a literal's type."""
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final
 
-from psycopg.pq.abc import PGconn
+from psycopg.pq.abc import PGconn, PGresult
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
 from tuplegate.engine.libpq.connections.connection import Connection
+from tuplegate.engine.libpq.connections.server_errors import find_error
 from tuplegate.engine.libpq.connections.unread_rows import Stocks
 from tuplegate.engine.libpq.pools.frequent_statements import KeptStatement, Key
 from tuplegate.engine.libpq.pools.places import OwnPlaces
@@ -82,12 +83,9 @@ class Member(Connection):
 
 
 class EnginePool:
-    """The methods that an engine's own pool adds."""
+    """All that an engine's own pool adds. `turns` are those of who wants the same rows of its database."""
 
-    @property
-    def turns(self) -> Turns:
-        """Return the turns of transactions that want the same rows of the database."""
-        raise NotImplementedError
+    turns: Turns
 
     def refresh(self) -> None:
         """Forget cached facts that may be out of date. Call it before a statement begins."""
@@ -247,6 +245,19 @@ class ConnectionPool(EnginePool):
 
     def _use_place(self) -> None:
         self._spawn(self._replace())
+
+    def _is_light(self, member: Member) -> bool:
+        """Let go of what it holds; close it where it takes much memory all the same. Return whether it is open."""
+        member.let_go()
+        if member.is_swollen:
+            member.close("it holds the room of a large message")
+        return not member.closed
+
+    def _after_reset(self, member: Member, reset: DirectFuture[list[PGresult]]) -> None:
+        if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
+            member.close("its reset failed")
+        else:
+            self._free_again(member)
 
     def _free_again(self, member: Member) -> None:
         if self._hand_over(member):

@@ -78,9 +78,7 @@ async def write_params(
     described = await describe_statement(member, statement.sql.encode(), types)
     oids = read_placeholders(described)
     if len(oids) != len(params):
-        raise port.ParameterMismatch(
-            f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
-        )
+        raise _explain_number(params, oids)
     await learn_types(encoders, member, oids)
     await _write_in_pieces(add_texts(texts, params, oids, known), run)
     return texts
@@ -97,9 +95,7 @@ async def write_all_params(
     written: list[list[bytes | None]] = []
     for index, params in enumerate(lists):
         if len(oids) != len(params):
-            wrong = port.ParameterMismatch(
-                f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
-            )
+            wrong = _explain_number(params, oids)
             wrong.statement = index
             raise wrong
         texts: list[bytes | None] = []
@@ -108,6 +104,11 @@ async def write_all_params(
             await yield_to_loop()
         written.append(texts)
     return written
+
+
+def _explain_number(params: Sequence[msgspec.Raw], oids: Sequence[int]) -> port.ParameterMismatch:
+    message = f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders"
+    return port.ParameterMismatch(message, sqlstate="08P01")
 
 
 async def _write_in_pieces(pieces: Iterator[None], run: Ending) -> None:

@@ -17,16 +17,16 @@ INTEGERS = (INT2, INT4, INT8, OID)
 FRACTIONS = (FLOAT4, FLOAT8, NUMERIC)
 JSON_OIDS = frozenset({JSON, JSONB})
 
-# An array type is one that another type names as its array; `typelem` alone is also set for vectors and points.
-_TYPES = """
+# An array type is one that some type names as its own array; `typelem` alone is also set for vectors and points.
+TYPES_SQL = """
 SELECT t.oid, n.nspname, t.typname, coalesce(e.oid, 0), coalesce(e.typname, ''), coalesce(en.nspname, ''),
        t.typdelim, t.typbasetype
-  FROM pg_type t
-  JOIN pg_namespace n ON n.oid = t.typnamespace
-  LEFT JOIN pg_type e ON e.typarray = t.oid AND e.oid = t.typelem
-  LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
+  FROM pg_catalog.pg_type t
+  JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+  LEFT JOIN pg_catalog.pg_type e ON e.typarray = t.oid AND e.oid = t.typelem
+  LEFT JOIN pg_catalog.pg_namespace en ON en.oid = e.typnamespace
 """
-BUILT_IN_TYPES_SQL = f"{_TYPES} WHERE t.oid < 16384"
+BUILT_IN_TYPES_SQL = f"{TYPES_SQL} WHERE t.oid < 16384"
 TYPES_FUNCTION = f"""
 CREATE FUNCTION tuplegate.types(oids oid[], count_max bigint)
 RETURNS TABLE (type_oid oid, schema name, name name, element oid, element_name name, element_schema name,
@@ -40,7 +40,7 @@ WITH RECURSIVE used(oid) AS (
    CROSS JOIN LATERAL (VALUES (t.typbasetype), (t.typelem)) AS part(oid)
    WHERE part.oid >= 16384
 ), nearest AS MATERIALIZED (SELECT used.oid FROM used LIMIT $2)
-{_TYPES} WHERE t.oid = ANY (ARRAY(SELECT nearest.oid FROM nearest));
+{TYPES_SQL} WHERE t.oid = ANY (ARRAY(SELECT nearest.oid FROM nearest));
 END
 """
 """Returns the requested types and those that they consist of, at most `count_max`: the nearest ones."""

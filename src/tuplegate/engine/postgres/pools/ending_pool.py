@@ -13,7 +13,6 @@ from tuplegate.engine.libpq.connections.commands import ConnectionLost, CopyStar
 from tuplegate.engine.libpq.connections.unread_rows import Stocks
 from tuplegate.engine.libpq.pools.places import Places
 from tuplegate.engine.libpq.pools.pool import ConnectionPool, Member
-from tuplegate.engine.libpq.pools.turns import Turns
 from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
@@ -76,13 +75,10 @@ class EndingPool(ConnectionPool):
     def __init__(self, server: Server, database: str, owner: str, state: DatabaseState) -> None:
         super().__init__(database, server.size_max, server.queue_max, server.places.of(owner), server.stocks)
         self.state = state
+        self.turns = state.turns
         self.primary = server.primary
         self._server = server
         self._stubborn = server.stubborn
-
-    @property
-    def turns(self) -> Turns:
-        return self.state.turns
 
     def refresh(self) -> None:
         self.state.refresh()

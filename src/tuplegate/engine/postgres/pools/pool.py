@@ -18,11 +18,17 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import DirectFuture
-from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, LoginRefused
+from tuplegate.engine.libpq.connections.commands import (
+    IDLE,
+    ROLLBACK,
+    Command,
+    ConnectionLost,
+    CopyStarted,
+    LoginRefused,
+)
 from tuplegate.engine.libpq.connections.server_errors import check, find_error
 from tuplegate.engine.libpq.pools.frequent_statements import KEPT_MAX
 from tuplegate.engine.libpq.pools.pool import DISCARD, DISCARD_SEQUENCES, Member
@@ -35,14 +41,12 @@ from tuplegate.engine.sql.facts import Leftovers
 
 _log: Final = structlog.get_logger()
 
-_IDLE: Final = int(pq.TransactionStatus.IDLE)
 
 _SEQUENCES: Final = Leftovers.SEQUENCES
 _ANYTHING: Final = Leftovers.ANYTHING
 
-_ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
-# The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is loaded at the
-# start: otherwise every connection would look changed after its first record.
+# The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
+# start: else every connection would look changed after its first record.
 _LOAD_PLPGSQL: Final = Command(b"DO $$BEGIN END$$")
 _TRACES: Final = b"SELECT tuplegate.traces($1)"
 _RESTORE_EVERY_S: Final = 2.0
@@ -109,8 +113,8 @@ class Pool(EndingPool):
         if (member.collected or member.is_heavy) and not self._is_light(member):
             return
         try:
-            if member.pgconn.transaction_status != _IDLE:
-                member.send([_ROLLBACK])
+            if member.pgconn.transaction_status != IDLE:
+                member.send([ROLLBACK])
             self._give_back(member, left)
         except ConnectionLost:
             pass
@@ -132,14 +136,6 @@ class Pool(EndingPool):
         sent = member.send([reset])
         member.flush()
         sent.add_done_callback(lambda done: self._after_reset(member, done))
-
-    def _is_light(self, member: Member) -> bool:
-        """Free buffered results; close the connection if it still holds too much memory. Return whether it stays
-        open."""
-        member.let_go()
-        if member.is_swollen:
-            member.close("it holds the room of a large message")
-        return not member.closed
 
     async def freshen(self, member: Member) -> None:
         """Send the pending reset, if it cannot go along with a statement."""
@@ -173,12 +169,6 @@ class Pool(EndingPool):
         if not await self._server.is_certain(member.server, until):
             raise OutcomeUnknown("it was applied, but the engine did not say in time that it is so for good")
 
-    def _after_reset(self, member: Member, reset: DirectFuture[list[PGresult]]) -> None:
-        if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
-            member.close("its reset failed")
-        else:
-            self._free_again(member)
-
     # -- cleaning -----------------------------------------------------------------------------------------------
 
     async def _inspect(self, member: Member, plain: bool) -> None:
@@ -187,7 +177,7 @@ class Pool(EndingPool):
         if not self._is_light(member):
             return
         try:
-            member.send([_ROLLBACK])
+            member.send([ROLLBACK])
             discarded = member.send([DISCARD])
             memory = await self._ask_memory(member, self._loop.time() - self._server.code_check_s)
         except (ConnectionLost, CopyStarted):

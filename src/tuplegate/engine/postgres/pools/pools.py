@@ -112,6 +112,7 @@ class Pools(TargetPools[Pool]):
         self.can = probed.can
         self._built_in = probed.built_in
         self.stocks = stocks or settings.stocks or Stocks(settings.rows_bytes_max)
+        self.held = HeldCounts()
         # What is changed on the primary comes to a replica by itself.
         is_alone = settings.tally.workers == 1 and not settings.tally.shared and not settings.is_replica
         self._server = Server(
@@ -120,7 +121,7 @@ class Pools(TargetPools[Pool]):
             self.stocks,
             meter,
             self.stubborn,
-            HeldCounts(),
+            self.held,
             size_max=settings.connections_per_target_max,
             queue_max=settings.queue_max,
             connect_timeout_s=settings.connect_timeout_s,
@@ -130,11 +131,6 @@ class Pools(TargetPools[Pool]):
             waits_for_standby=self._waits_for_standby,
         )
         self.states: dict[str, DatabaseState] = {}
-
-    @property
-    def held(self) -> HeldCounts:
-        """Return the number of connections that open transactions keep."""
-        return self._server.held
 
     def to_write(self, database: str) -> Pool:
         return self.find_pool(port.Target(database, port.Access.WRITE))

@@ -9,6 +9,7 @@ rights that it is refused (`walls.py`).
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tuplegate.engine.libpq.connections.identity import FIND_IDENTITY
 from tuplegate.engine.libpq.values.quoting import quote, quote_text
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, StatementFailed
 from tuplegate.engine.postgres.rights import roles
@@ -223,7 +224,7 @@ async def furnish(connector: AdminConnector, database: str, walls: Walls) -> Non
 async def check_prepared(session: AdminSession, installation: str, name: str, furnishing: str) -> None:
     """Raise EngineUnavailable until the supervisor of a service of this version has prepared the engine."""
     try:
-        found = await session.fetch(metadata.FIND_IDENTITY)
+        found = await session.fetch(FIND_IDENTITY)
     except StatementFailed as failure:
         raise EngineUnavailable("it is not prepared yet", failure.message) from failure
     if found != [(installation, name, furnishing)]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import structlog
 
+from tuplegate.engine.libpq.connections.identity import NOTE_IDENTITY, check_free
 from tuplegate.engine.libpq.connections.logins import as_role, where
 from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, StatementFailed, Weakness
 from tuplegate.engine.postgres.preparation import foundation
 from tuplegate.engine.postgres.preparation.weaknesses import SHARED, TRIED, ForeignWords, find_weaknesses
 from tuplegate.engine.postgres.rights.walls import FULL, Walls
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
-from tuplegate.engine.postgres.service.metadata import FIND_IDENTITY, HAS_CATALOG, LOCK, NOTE_IDENTITY
+from tuplegate.engine.postgres.service.metadata import LOCK
 from tuplegate.engine.postgres.service.probes import find_problems, find_warnings
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 from tuplegate.engine.postgres.transfer.carrying import read_sorting
@@ -105,22 +106,7 @@ class PostgresPreparation:
             raise EngineRefused(
                 "\n- its role is no superuser, which an engine beside the first needs: give the URL of one"
             )
-        metadata = self._owner.owners.metadata
-        if (await self.session.fetch(HAS_CATALOG))[0][0] == "t":
-            raise EngineRefused(
-                f"\n- its database {metadata} has the catalog of an installation: give another engine, or another"
-                " database in the URL"
-            )
-        found = await self.session.fetch(FIND_IDENTITY)
-        if found and found[0][:2] != (installation, name):
-            whose = f"under the name {found[0][1]}" if found[0][0] == installation else "by another installation"
-            raise EngineRefused(
-                f"\n- its database {metadata} is used {whose}: give each engine its own database in the URL"
-            )
-        if not found and is_used:
-            raise EngineRefused(
-                f"\n- it has nothing of this installation, but databases live on the engine {name}: check the URL"
-            )
+        await check_free(self.session, self._owner.owners.metadata, installation, name, is_used=is_used)
 
     async def make_ready(
         self, secret: bytes, sorting: str | None = None, *, has_databases: bool = True
@@ -138,12 +124,11 @@ class PostgresPreparation:
         return ReadyPostgres(self.session, self._owner, service, login, databases, secret)
 
     async def _make_template(self, sorting: str | None) -> None:
-        if sorting is None:
-            await foundation.make_template(self._owner, self._walls)
-            return
         try:
-            await foundation.make_template(self._owner, self._walls, sorting)
+            await foundation.make_template(self._owner, self._walls, sorting or "")
         except StatementFailed as failure:
+            if sorting is None:
+                raise
             _log.warning(
                 "an engine sorts texts otherwise than the first, so no database can move there",
                 first=sorting,

@@ -143,12 +143,10 @@ class Execution(RepeatableRun[Pool, port.Result]):
             else:
                 rows = RowCollector(self.pool.encoders, self.member, self.statement.shape, self.bounds)
                 first: list[Command] = []
-                if key is not None:
-                    found = find_prepared(member, state, statement, key, template, kept, now, first)
-                    if isinstance(found, Form):
-                        self.unjudged, kept = found, None
-                    else:
-                        kept = found
+                found = find_prepared(member, state, statement, key, template, kept, now, first)
+                kept = found if isinstance(found, KeptStatement) else None
+                if isinstance(found, Form):
+                    self.unjudged = found
                 if kept is not None and template is not None:
                     values = template.values
                 results = await self._send(values, rows, kept, first)

@@ -47,7 +47,7 @@ def find_prepared(
     member: Member,
     state: DatabaseState,
     statement: port.Statement,
-    key: Key,
+    key: Key | None,
     template: Template | None,
     kept: KeptStatement | None,
     now: float,
@@ -55,8 +55,10 @@ def find_prepared(
 ) -> KeptStatement | Form | None:
     """Return the statement that is prepared for the key, or that the commands added to `first` prepare.
 
-    Return None if the text runs as it was sent, and a form if its columns must be judged before. `kept` is what
-    the connection has for the key."""
+    Return None if the text runs as it was sent, as it does without a key, and a form if its columns must be judged
+    before. `kept` is what the connection has for the key."""
+    if key is None:
+        return None
     kept = _drop_stale(member, state, key, kept, now, first)
     if kept is None:
         found = _choose_to_prepare(member, state, statement, key, template, now)

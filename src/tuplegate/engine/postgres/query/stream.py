@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.connections.commands import ROLLBACK, Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.connections.server_errors import STREAM_APART, check, explain_width, find_error, is_internal
 from tuplegate.engine.libpq.pools.measures import Measures
 from tuplegate.engine.libpq.pools.turns import choose_pause_s
@@ -46,7 +46,6 @@ _PORTION_BYTES = 2**20
 memory."""
 
 _CURSOR = b"tuplegate"
-_ROLLBACK = Command(b"ROLLBACK", begins=False)
 _SAVE = Command(b"SAVEPOINT tuplegate", begins=False)
 _GO_BACK = Command(b"ROLLBACK TO tuplegate", begins=False)
 _RELEASE = Command(b"RELEASE tuplegate", begins=False)
@@ -140,7 +139,7 @@ async def _declare(run: StreamRun) -> PGresult | None:
     if run.is_inside:
         before, after, back = [_SAVE], [_RELEASE], [_GO_BACK, _RELEASE]
     else:
-        before, after, back = [], [], [_ROLLBACK]
+        before, after, back = [], [], [ROLLBACK]
     results = await run.member.run(*before, declare, *after, describe)
     if find_error(results) is not None:
         check(await run.member.run(*back))
@@ -213,7 +212,7 @@ class Stream(StreamedRows):
             else:
                 return
             with self._run:
-                check(await self._member.run(_ROLLBACK))
+                check(await self._member.run(ROLLBACK))
                 await asyncio.sleep(choose_pause_s(attempt))
             attempt += 1
             self._run.begun = self._member.meter.begun

@@ -51,7 +51,7 @@ Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
 
 
 class _Stage(Enum):
-    """How far the service has come in ending what the client runs."""
+    """The progress of the service in ending a statement or a connection of the client."""
 
     NOTHING = "it ends nothing"
     CANCELLING = "it cancels a statement"
@@ -66,7 +66,7 @@ _TRANSITIONS: Final = {
 
 
 class _End:
-    """What the service ends, and why. `why` is kept for the answer that follows from it."""
+    """The end that the service brings about. `why` is kept for the answer that follows from it."""
 
     def __init__(self) -> None:
         self.stage = _Stage.NOTHING
@@ -82,7 +82,7 @@ class _End:
 
 
 class _Age:
-    """How long the transaction may live: until `ends`. `outlived`: the engine cannot check it any more."""
+    """The age of a transaction, which may live until `ends`. `outlived`: the engine cannot check it any more."""
 
     def __init__(self, life_s: float) -> None:
         self.life_s = life_s

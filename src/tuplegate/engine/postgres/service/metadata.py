@@ -3,6 +3,8 @@
 All service processes on one engine share it. Every statement may be repeated.
 """
 
+from tuplegate.engine.libpq.connections import identity
+
 LOCK = """
 DO $$ BEGIN
   SET LOCAL lock_timeout = '60s';
@@ -18,19 +20,10 @@ SCHEMA = (
     # Reports between service processes about the transactions that they begin: see lease.py.
     "CREATE TABLE IF NOT EXISTS engine.guard (id text PRIMARY KEY, begun bigint NOT NULL, ceiling bigint NOT NULL,"
     " at timestamptz NOT NULL, ended boolean NOT NULL DEFAULT false) WITH (fillfactor = 50)",
-    # On an engine beside the first: the installation that it belongs to, its name there, and its last furnishing.
-    "CREATE TABLE IF NOT EXISTS engine.identity (only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),"
-    " installation text NOT NULL, name text NOT NULL, furnishing text NOT NULL)",
+    identity.TABLE,
 )
 
-FIND_IDENTITY = "SELECT installation, name, furnishing FROM engine.identity"
-NOTE_IDENTITY = (
-    "INSERT INTO engine.identity (installation, name, furnishing) VALUES ($1, $2, $3)"
-    " ON CONFLICT (only_one) DO UPDATE SET furnishing = excluded.furnishing"
-)
-HAS_CATALOG = "SELECT to_regclass('public.installation') IS NOT NULL"
-
-# It always writes, so that it waits for a standby: after a lost first try, nobody knows whether a standby has it.
+# It writes in any case, so that it waits for a standby: of a first try nobody may know whether one has it.
 NOTE_RECOVERED = "INSERT INTO engine.recovered (gid) VALUES ($1) ON CONFLICT (gid) DO UPDATE SET at = excluded.at"
 ALL_RECOVERED = "SELECT gid, at FROM engine.recovered"
 TAKE_RECOVERED = "INSERT INTO engine.recovered (gid, at) VALUES ($1, $2::timestamptz) ON CONFLICT DO NOTHING"

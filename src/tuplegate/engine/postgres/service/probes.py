@@ -5,11 +5,10 @@ what to do.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from tuplegate.engine.bundled.binaries import MAJOR_MIN, MINIMUM_MINOR
 from tuplegate.engine.libpq.values.types import BUILT_IN_TYPES_SQL, TypeInfo, read_types
-from tuplegate.engine.port import StatementFailed
+from tuplegate.engine.port import MetadataSession, StatementFailed
 
 VERSION_TESTED = 18
 
@@ -29,10 +28,6 @@ SELECT current_setting('server_version_num'), current_setting('server_version'),
        r.rolcreatedb AND r.rolcreaterole
   FROM pg_roles r WHERE r.rolname = current_user
 """
-
-
-class ProbeSession(Protocol):
-    async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +77,13 @@ class Probed:
     built_in: dict[int, TypeInfo]
 
 
-async def probe_all(session: ProbeSession) -> Probed:
+async def probe_all(session: MetadataSession) -> Probed:
     """Ask for everything that the adapter is built with."""
     built_in = read_types(await session.fetch(BUILT_IN_TYPES_SQL))
     return Probed(await probe(session), built_in)
 
 
-async def probe(session: ProbeSession) -> Capabilities:
+async def probe(session: MetadataSession) -> Capabilities:
     row = [str(value) for value in (await session.fetch(_SQL))[0]]
     return Capabilities(
         version_number=int(row[0]),
@@ -108,7 +103,7 @@ async def probe(session: ProbeSession) -> Capabilities:
     )
 
 
-async def _takes(session: ProbeSession, setting: str, value: str) -> bool:
+async def _takes(session: MetadataSession, setting: str, value: str) -> bool:
     try:
         await session.fetch("SELECT set_config($1, $2, true)", setting, value)
     except StatementFailed:

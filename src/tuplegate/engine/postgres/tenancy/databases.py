@@ -4,10 +4,8 @@ The service's own role does it, since it owns them; the tenant's role changes th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
 
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
@@ -255,8 +253,8 @@ class PostgresDatabases:
                 await self._own_rights(source, name, role)
                 async with TenantSession(self._connector, self._secret, name) as session:
                     await session.fetch(f"DROP PUBLICATION IF EXISTS {PUBLICATION}")
-                since = await bring_notes(there, here)
-                yield _Following(follower, partial(bring_notes, there, here, since))
+                await follower.bring_notes()
+                yield follower
             finally:
                 await try_to_stop(there)
         await self.forget_source(source)
@@ -389,16 +387,3 @@ async def _try_to_drop(session: AdminSession, name: str) -> port.StatementFailed
             raise
         return failure
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Following:
-    follower: Follower
-    bring_notes: Callable[[], Awaitable[object]]
-
-    async def catch_up(self) -> int:
-        return await self.follower.catch_up()
-
-    async def finish(self) -> None:
-        await self.follower.finish()
-        await self.bring_notes()

@@ -6,7 +6,7 @@ anything, so that no operator or function of the tenant's can be called by them.
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.connections.commands import Command
+from tuplegate.engine.libpq.connections.commands import ROLLBACK, Command
 from tuplegate.engine.libpq.connections.connection import CHUNK_ROWS
 from tuplegate.engine.port import Durability, EngineBusy, StatementFailed, Tables
 from tuplegate.engine.postgres.pools.pool import Pool
@@ -106,7 +106,7 @@ async def find_tables(session: SessionRun[Pool], bytes_max: int) -> Tables:
             if attempt == _ATTEMPTS_MAX:
                 raise EngineBusy("other transactions keep relations locked; nothing could be read of them") from failure
             attempt += 1
-            await session.send([Command(b"ROLLBACK")])
+            await session.send([ROLLBACK])
         else:
             return Tables(b"[" + b",".join(items.texts) + b"]", items.truncated)
 

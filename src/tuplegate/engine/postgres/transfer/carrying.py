@@ -22,6 +22,7 @@ from tuplegate.engine.libpq.connections.commands import ConnectionLost
 from tuplegate.engine.libpq.values.quoting import quote, quote_text
 from tuplegate.engine.port import EngineUnavailable, MoveFailed, NoProgress, NotSupported
 from tuplegate.engine.postgres.rights import roles
+from tuplegate.engine.postgres.rights.owners import Owners
 from tuplegate.engine.postgres.service.admin import (
     METADATA_DATABASE,
     AdminConnector,
@@ -160,15 +161,19 @@ async def _check_names(source: Side) -> None:
         )
 
 
+async def make_dump_role(session: AdminSession, database: str, owners: Owners, secret: bytes) -> None:
+    """Make the role that a database has while it is dumped. May be repeated."""
+    for statement in roles.write_dumping(database, owners):
+        await session.fetch(statement)
+    await set_password(session, roles.name_dump_role(database), secret)
+
+
 @asynccontextmanager
 async def allow_dump(source: Side) -> AsyncIterator[None]:
     """Let the dumping role into a silent database, and nobody else."""
     owners, database = source.connector.owners, source.database
-    role = roles.name_dump_role(database)
     async with AdminSession(source.connector, METADATA_DATABASE) as session:
-        for statement in roles.write_dumping(database, owners):
-            await session.fetch(statement)
-        await set_password(session, role, source.secret)
+        await make_dump_role(session, database, owners, source.secret)
         await session.fetch(f"GRANT CONNECT ON DATABASE {database} TO {quote(owners.dump)}")
     try:
         yield

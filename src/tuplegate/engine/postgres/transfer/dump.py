@@ -21,8 +21,9 @@ import structlog
 
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
+from tuplegate.engine.libpq.connections.connecting import wait_ready
 from tuplegate.engine.postgres.rights import roles
-from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
+from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.service.scratch_names import find_schemas
 from tuplegate.engine.postgres.transfer import carrying
 
@@ -116,9 +117,7 @@ class Dumps:
     async def _prepare(self, database: str) -> list[str]:
         """Make the role, which a database has only while it is dumped; return the schemas that are not the tenant's."""
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
-            for statement in roles.write_dumping(database, self._connector.owners):
-                await session.fetch(statement)
-            await set_password(session, roles.name_dump_role(database), self._secret)
+            await carrying.make_dump_role(session, database, self._connector.owners, self._secret)
         async with AdminSession(self._connector, database) as session:
             if forced := await session.fetch(carrying.FORCED):
                 raise port.DumpFailed(
@@ -194,7 +193,7 @@ class _Program:
             try:
                 block = os.read(descriptor, _BLOCK_BYTES)
             except BlockingIOError:
-                await self._readable(descriptor)
+                await wait_ready(self._loop, descriptor, reading=True)
                 continue
             if not block and await carrying.wait_for_exit(self._process) != 0:
                 raise self._failure()
@@ -239,14 +238,6 @@ class _Program:
             self._loop.remove_reader(descriptor)
         self._said = (self._said + heard)[-_SAID_BYTES_MAX:]
 
-    async def _readable(self, descriptor: int) -> None:
-        ready = self._loop.create_future()
-        self._loop.add_reader(descriptor, _set, ready)
-        try:
-            await ready
-        finally:
-            self._loop.remove_reader(descriptor)
-
     def _failure(self) -> port.EngineFailure:
         if self._stopped is not None:
             return self._stopped
@@ -279,11 +270,6 @@ async def _wait_to_its_end(work: Coroutine[Any, Any, None]) -> None:
     task.result()
     if cancelled is not None:
         raise cancelled
-
-
-def _set(ready: "asyncio.Future[None]") -> None:
-    if not ready.done():
-        ready.set_result(None)
 
 
 def _bound_length(text: str) -> str:

@@ -26,6 +26,7 @@ from tuplegate.engine.postgres.transfer import definitions
 from tuplegate.engine.postgres.transfer.carrying import Side, dump_and_restore
 from tuplegate.engine.postgres.transfer.comparing import SEQUENCES, compare_sides, states_of
 from tuplegate.engine.postgres.transfer.pgoutput import Changes, Snapshot, Step, Unreadable
+from tuplegate.engine.postgres.transfer.record_copies import bring_notes
 
 _log = structlog.get_logger()
 
@@ -145,6 +146,7 @@ class Follower:
         self._views: list[tuple[str | None, ...]] = []
         self._definitions = ""
         self._changes = Changes(Snapshot(0, frozenset()))
+        self._noted_at: str | None = None
 
     async def begin(self) -> None:
         """Make publication and slot. Raises NotSupported if the source cannot be followed."""
@@ -270,6 +272,11 @@ class Follower:
                 for view in views:
                     await writer.fetch(f"REFRESH MATERIALIZED VIEW {view}")
         await compare_sides(self._source, self._destination, self._role)
+        await self.bring_notes()
+
+    async def bring_notes(self) -> None:
+        """Bring what is on record of the source's transactions, and is not here."""
+        self._noted_at = await bring_notes(self._source, self._destination, self._noted_at)
 
     async def _set_sequences(self, names: list[str]) -> None:
         if not names:
