@@ -118,7 +118,7 @@ class CellDatabases:
 
     def __init__(self, installation: Installation, line: CellLine, *, starts_servers: bool = False) -> None:
         self._installation = installation
-        self._work = _here if starts_servers else _in_thread
+        self._work = _here if starts_servers else work_in_thread
         self._directory = installation.directory
         self._line = line
 
@@ -328,14 +328,20 @@ async def _become_own(superuser: AdminConnector, name: str) -> None:
         await session.fetch("TRUNCATE engine.recovered")
 
 
-async def _in_thread(work: Callable[[], _T]) -> _T:
-    """Run work on files in a thread, to its end even if the caller is cancelled."""
+async def work_in_thread(work: Callable[[], _T]) -> _T:
+    """Run work on files in a thread, to its end however often the caller is cancelled: until then nobody else may have
+    the directory. Raises EngineUnavailable."""
     done = asyncio.get_running_loop().run_in_executor(None, work)
+    cancelled: asyncio.CancelledError | None = None
+    while not done.done():
+        try:
+            await asyncio.wait([done])
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is not None:
+        raise cancelled
     try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        await asyncio.wait([done])
-        raise
+        return done.result()
     except CellError as failure:
         raise _explain(failure) from failure
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import structlog
 
+from tuplegate.engine.cells.fleet import Halt
 from tuplegate.engine.cells.keeper import Keeper, Tidings
 from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, Reader, Word, write
 
@@ -98,17 +99,15 @@ class Desk:
                 else:
                     self._waiting.setdefault(cell, set()).add(worker)
             case Word.USE | Word.IDLE:
-                fleet.note_use(cell, worker, now, in_use=message.word is Word.USE)
+                fleet.note_use(cell, worker, message.number, now, in_use=message.word is Word.USE)
             case Word.RESTED:
-                fleet.note_rest(cell, worker)
+                fleet.note_rest(cell, worker, message.number)
             case Word.HALT:
-                fleet.halt(cell, worker)
+                fleet.halt(cell, Halt(worker, message.number))
                 if message.text == AT_ONCE:
                     self._keeper.kill(cell)
             case Word.RELEASE | Word.GONE:
-                fleet.release(cell, worker, now)
-                if message.word is Word.GONE:
-                    fleet.forget(cell)
+                fleet.release(cell, Halt(worker, message.number), now, is_gone=message.word is Word.GONE)
             case Word.KILL:
                 _log.error("a cell is killed", cell=cell, reason=message.text)
                 self._keeper.kill(cell, f"{KILLED}{message.text}")
@@ -117,26 +116,27 @@ class Desk:
 
     def _admit(self, worker: int, cell: str, now: float, text: str = "") -> None:
         """Tell a worker that the cell is awake. It counts as used until the worker says otherwise."""
-        self._fleet.note_use(cell, worker, now, in_use=True)
-        self._send([worker], Message(Word.AWAKE, cell, text))
+        number = self._fleet.admit(cell, worker, now)
+        self._send([worker], Message(Word.AWAKE, cell, number, text))
 
     def _tell(self, tidings: Tidings, now: float) -> None:
         for cell in tidings.awake:
             for worker in self._waiting.pop(cell, ()):
                 self._admit(worker, cell, now, STARTED)
         for cell in tidings.ask_to_rest:
-            self._send(self._fleet.list_users(cell), Message(Word.REST, cell))
+            for worker, number in self._fleet.list_stays(cell).items():
+                self._send([worker], Message(Word.REST, cell, number))
         for cell in tidings.busy:
             self._send(self._waiting.pop(cell, ()), Message(Word.BUSY, cell))
         for cell in tidings.withheld:
-            told = {*self._waiting.pop(cell, ()), *self._fleet.list_users(cell)}
+            told = {*self._waiting.pop(cell, ()), *self._fleet.list_stays(cell)}
             self._send(told, Message(Word.WITHHELD, cell))
         for cell in tidings.failed:
             # Those who have used it must hear it, too.
             self._waiting.pop(cell, None)
-            self._send(list(self._lines), Message(Word.FAILED, cell, self._fleet.find_reason(cell)))
-        for cell, worker in tidings.halted:
-            self._send([worker], Message(Word.HALTED, cell))
+            self._send(list(self._lines), Message(Word.FAILED, cell, text=self._fleet.find_reason(cell)))
+        for cell, halt in tidings.halted:
+            self._send([halt.worker], Message(Word.HALTED, cell, halt.number))
 
     def _send(self, workers: Iterable[int], message: Message) -> None:
         data = write(message)

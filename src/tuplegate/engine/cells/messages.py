@@ -1,4 +1,8 @@
-"""The messages between a worker and the supervisor about cells, one a line, over a pair of sockets."""
+"""The messages between a worker and the supervisor about cells, one a line, over a pair of sockets.
+
+Messages in opposite directions cross. So each names what it is about by a number, and one that comes too late is about
+nothing: a worker's stay in a cell is numbered by the supervisor, which says AWAKE, and a halt by the worker that asks.
+"""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -16,7 +20,7 @@ class Word(StrEnum):
     """The cell is in use from now on: also the answer of a worker that does not let go of it."""
     IDLE = "idle"
     RESTED = "rested"
-    """All connections to the cell are closed."""
+    """All connections to the cell are closed, and the stay has ended."""
     HALT = "halt"
     """Stop the cell, and give it to the worker alone."""
     RELEASE = "release"
@@ -47,15 +51,16 @@ STARTED = "started"
 
 
 class Message(NamedTuple):
-    """One message about one cell."""
+    """One message about one cell, and about the stay or the halt of that number."""
 
     word: Word
     cell: str
+    number: int = 0
     text: str = ""
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(tuple[Word, str, str])
+_DECODER = msgspec.json.Decoder(tuple[Word, str, int, str])
 
 
 def write(message: Message) -> bytes:
