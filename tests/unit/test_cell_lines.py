@@ -294,6 +294,18 @@ async def test_a_directory_is_kept_until_work_there_is_done(world: World) -> Non
     assert holders.got == ["second"]
 
 
+@in_a_world
+async def test_every_worker_knows_how_many_cells_are_awake(world: World) -> None:
+    """Also one that was started later."""
+    await world.finish(world.lines[0].stay(CELL))
+    await world.replace_worker(1)
+    await world.deliver()
+    assert [line.awake_count for line in world.lines] == [1, 1]
+    holders = Holders(world)
+    await holders.end(holders.begin("somebody"))
+    assert [line.awake_count for line in world.lines] == [0, 0]
+
+
 async def use_or_have(world: World, line: CellLine, chance: random.Random) -> None:
     """Do one thing that requests do with a cell, for a while; it may fail."""
     with suppress(port.EngineUnavailable):

@@ -206,10 +206,10 @@ class CellDatabases:
             halted.is_gone = True
 
     def count(self) -> dict[str, int]:
-        """Return how many cells are asleep and awake."""
-        names = [name for name in self._directory.list_cells() if name.startswith("tg_")]
-        awake = len(self._find_awake(names))
-        return {"asleep": len(names) - awake, "awake": awake}
+        """Return how many cells are asleep and awake. Nobody looks at one that sleeps."""
+        count = sum(name.startswith("tg_") for name in os.listdir(self._directory.cells))
+        awake = min(count, self._line.awake_count)
+        return {"asleep": count - awake, "awake": awake}
 
     async def drop_left_roles(self) -> None:
         """Do nothing: the roles of a cell go with it."""

@@ -12,31 +12,9 @@ import structlog
 
 from tuplegate.engine.cells.fleet import Halt
 from tuplegate.engine.cells.keeper import Keeper, Tidings
-from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, Reader, Word, write
+from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, MessageSocket, Word
 
 _log = structlog.get_logger()
-
-_READ_BYTES = 2**16
-
-
-class _Line:
-    """The line to one worker. What does not fit into its socket just now waits."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self.end = end
-        self.reader = Reader()
-        self.unsent = b""
-
-    def read(self) -> list[Message]:
-        with suppress(BlockingIOError, ConnectionResetError):
-            return self.reader.feed(self.end.recv(_READ_BYTES))
-        return []
-
-    def send(self, data: bytes) -> None:
-        self.unsent += data
-        with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-            while self.unsent:
-                self.unsent = self.unsent[self.end.send(self.unsent) :]
 
 
 class Desk:
@@ -45,8 +23,9 @@ class Desk:
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._fleet = keeper.fleet
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, MessageSocket] = {}
         self._waiting: dict[str, set[int]] = {}
+        self._count_told = 0
 
     @property
     def descriptors(self) -> list[int]:
@@ -61,8 +40,8 @@ class Desk:
         """Return a worker's end of a new line. What a worker of that number has used before is not used any more."""
         self.drop_line(worker, now)
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        self._lines[worker] = _Line(ours)
+        self._lines[worker] = MessageSocket(ours)
+        self._send([worker], Message(Word.COUNT, "", self._count_told))
         return theirs
 
     def drop_line(self, worker: int, now: float) -> None:
@@ -86,9 +65,14 @@ class Desk:
     def attend(self, now: float) -> None:
         """Do what workers ask for and what is due, and tell workers about it."""
         for worker, line in self._lines.items():
-            for message in line.read():
-                self._hear(worker, message, now)
+            line.flush()
+            with suppress(EOFError):  # the worker has ended, which whoever started it notices
+                for message in line.read():
+                    self._hear(worker, message, now)
         self._tell(self._keeper.tick(now), now)
+        if self._count_told != self._fleet.awake_count:
+            self._count_told = self._fleet.awake_count
+            self._send(self._lines, Message(Word.COUNT, "", self._count_told))
 
     def _hear(self, worker: int, message: Message, now: float) -> None:
         cell, fleet = message.cell, self._fleet
@@ -139,7 +123,6 @@ class Desk:
             self._send([halt.worker], Message(Word.HALTED, cell, halt.number))
 
     def _send(self, workers: Iterable[int], message: Message) -> None:
-        data = write(message)
         for worker in workers:
             if line := self._lines.get(worker):
-                line.send(data)
+                line.send(message)

@@ -157,6 +157,11 @@ class Fleet:
         return {} if record is None else {worker: stay.number for worker, stay in record.stays.items()}
 
     @property
+    def awake_count(self) -> int:
+        """Return how many cells have a server, or will have one at once."""
+        return len(self._up)
+
+    @property
     def is_moving(self) -> bool:
         """Return whether a cell is on its way from one state to another, so that there is something to do soon."""
         passing = (CellState.AWAKE, CellState.ASKED_TO_REST)

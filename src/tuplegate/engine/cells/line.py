@@ -14,14 +14,13 @@ from itertools import count
 from math import inf
 
 from tuplegate.engine import port
-from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, Reader, Word, write
+from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, MessageSocket, Word
 from tuplegate.keeping import keep, tick
 from tuplegate.metrics.cells import new_cell, observe
 
 _TICK_S = 1.0
 _AGAIN_S = 0.05
 _WAKE_AGAIN_S = 0.5
-_READ_BYTES = 2**16
 _HALT_NUMBERS = count(1)
 
 
@@ -52,11 +51,9 @@ class CellLine:
     as a user."""
 
     def __init__(self, end: socket.socket, wake_s_max: float, leave_s: float = inf) -> None:
-        self._end = end
+        self._socket = MessageSocket(end)
         self._wake_s_max = wake_s_max
         self._leave_s = leave_s
-        self._reader = Reader()
-        self._unsent = b""
         self._stays: dict[str, Stay] = {}
         self._waking: dict[str, asyncio.Task[Stay]] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
@@ -66,12 +63,13 @@ class CellLine:
         self.find_busy: Callable[[], Collection[str]] = tuple
         self.wakes = new_cell()
         """How long wakes took, as the table of metrics counts times."""
+        self.awake_count = 0
+        """How many cells are awake, of all workers."""
         self.failures: dict[str, str] = {}
         """Why cells failed that nobody has waked since."""
 
     async def __aenter__(self) -> "CellLine":
-        self._end.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._end, self._read)
+        asyncio.get_running_loop().add_reader(self._socket.end, self._read)
         self._watcher = keep("cells", self._watch)
         return self
 
@@ -81,8 +79,9 @@ class CellLine:
         for stay in list(self._stays.values()):
             self._end_stay(stay)
             await self._close(stay, tell=False)
-        asyncio.get_running_loop().remove_reader(self._end)
-        self._end.close()
+        asyncio.get_running_loop().remove_reader(self._socket.end)
+        asyncio.get_running_loop().remove_writer(self._socket.end)
+        self._socket.end.close()
 
     # -- using cells --------------------------------------------------------------------------------------------
 
@@ -175,33 +174,19 @@ class CellLine:
     # -- the line -----------------------------------------------------------------------------------------------
 
     def say(self, word: Word, cell: str, number: int = 0, text: str = "") -> None:
-        self._unsent += write(Message(word, cell, number, text))
-        self._flush()
+        if not self._socket.send(Message(word, cell, number, text)):
+            asyncio.get_running_loop().add_writer(self._socket.end, self._flush)
 
     def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while self._unsent:
-                self._unsent = self._unsent[self._end.send(self._unsent) :]
-        except BlockingIOError:
-            loop.add_writer(self._end, self._flush)
-        except OSError:
-            self._unsent = b""  # the supervisor is gone, and this worker ends
-        else:
-            loop.remove_writer(self._end)
+        if self._socket.flush():
+            asyncio.get_running_loop().remove_writer(self._socket.end)
 
     def _read(self) -> None:
         try:
-            data = self._end.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            asyncio.get_running_loop().remove_reader(self._end)
-            return
-        for message in self._reader.feed(data):
-            self._hear(message)
+            for message in self._socket.read():
+                self._hear(message)
+        except EOFError:  # the supervisor is gone, and this worker ends
+            asyncio.get_running_loop().remove_reader(self._socket.end)
 
     def _hear(self, message: Message) -> None:
         cell = message.cell
@@ -209,6 +194,9 @@ class CellLine:
             halted = self._halts.get(message.number)
             if halted is not None and not halted.done():  # else it was given up, which the supervisor hears
                 halted.set_result(None)
+            return
+        if message.word is Word.COUNT:
+            self.awake_count = message.number
             return
         stay = self._stays.get(cell)
         if message.word is Word.REST:

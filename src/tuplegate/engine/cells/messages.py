@@ -4,6 +4,7 @@ Messages in opposite directions cross. So each names what it is about by a numbe
 nothing: a worker's stay in a cell is numbered by the supervisor, which says AWAKE, and a halt by the worker that asks.
 """
 
+import socket
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -37,6 +38,8 @@ class Word(StrEnum):
     REST = "rest"
     """Close the connections to the cell, if nobody uses them."""
     HALTED = "halted"
+    COUNT = "count"
+    """So many cells are awake, as the number says. It is about no cell."""
 
 
 AT_ONCE = "at once"
@@ -59,20 +62,45 @@ class Message(NamedTuple):
     text: str = ""
 
 
+_READ_BYTES = 2**16
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(tuple[Word, str, int, str])
 
 
-def write(message: Message) -> bytes:
-    return _ENCODER.encode(message) + b"\n"
+class MessageSocket:
+    """One end of a line. Nothing here blocks: what does not fit into the socket just now waits for the next `flush`."""
 
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self.end = end
+        self._begun = b""
+        self._unsent = b""
 
-class Reader:
-    """Puts messages together from what comes over a socket."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[Message]:
-        *lines, self._rest = (self._rest + data).split(b"\n")
+    def read(self) -> list[Message]:
+        """Return what has come. Raises EOFError if the other side is gone."""
+        try:
+            data = self.end.recv(_READ_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            raise EOFError
+        *lines, self._begun = (self._begun + data).split(b"\n")
         return [Message(*_DECODER.decode(line)) for line in lines]
+
+    def send(self, message: Message) -> bool:
+        """Send a message, as far as there is room. Return whether nothing is left."""
+        self._unsent += _ENCODER.encode(message) + b"\n"
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what is left, as far as there is room. Return whether nothing is left."""
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self.end.send(self._unsent) :]
+        except BlockingIOError:
+            return False
+        except OSError:
+            self._unsent = b""  # the other side is gone
+        return True
