@@ -37,6 +37,7 @@ from tuplegate.engine.postgres.tenancy.record_copies import bring_notes
 from tuplegate.engine.postgres.tenancy.roles import TENANTS, undo_default_rights
 from tuplegate.engine.postgres.tenancy.walls import FULL
 from tuplegate.engine.postgres.transaction import records
+from tuplegate.keeping import tick
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -151,7 +152,7 @@ class CellDatabases:
         template = self._installation.template
         pause_s = _SPARES_AFTER_S
         while True:
-            await asyncio.sleep(pause_s)
+            await tick(pause_s)
             pause_s = _SPARES_EVERY_S
             if len(list_spares(self._directory, template.form)) >= _SPARES:
                 continue
