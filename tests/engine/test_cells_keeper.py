@@ -14,8 +14,7 @@ from tests.servers import needs_linux
 from tuplegate.engine.cells.fleet import CellState, Fleet, Halt
 from tuplegate.engine.cells.keeper import Keeper, Tidings
 from tuplegate.engine.cells.making import copy_cell
-from tuplegate.engine.cells.server import CellServer
-from tuplegate.engine.cells.settings import CellSettings
+from tuplegate.engine.cells.server import CellServer, CellSettings
 
 pytestmark = needs_linux
 

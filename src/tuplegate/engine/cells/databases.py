@@ -24,7 +24,7 @@ from tuplegate.engine.cells.files import measure_cell
 from tuplegate.engine.cells.layout import DATA, RUN, CellError, CellsDirectory, find_account, open_directory
 from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.making import copy_cell, list_spares, make_cell, make_spare, remove_cell, take_spare
-from tuplegate.engine.cells.settings import SUPERUSER
+from tuplegate.engine.cells.server import SUPERUSER
 from tuplegate.engine.cells.template import Template, conninfo_of
 from tuplegate.engine.libpq.commands import LoginRefused
 from tuplegate.engine.libpq.logins import derive_password, write_keys

@@ -15,7 +15,7 @@ from stat import S_ISDIR
 
 from tuplegate.engine.cells.layout import CellError, CellsDirectory
 from tuplegate.engine.cells.line import CellLine
-from tuplegate.engine.cells.settings import WAL_MB_MAX
+from tuplegate.engine.cells.server import WAL_MB_MAX
 from tuplegate.engine.cells.trees import DEPTH_MAX
 from tuplegate.keeping import keep, tick
 
