@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tuplegate.access.states import LIVES, Life
 from tuplegate.cli.exits import MEANINGS
-from tuplegate.engine.cells.weaknesses import WITHOUT_SANDBOX
+from tuplegate.engine.cells.owner import WITHOUT_SANDBOX
 from tuplegate.engine.cockroach.preparation.weaknesses import WEAKNESSES
 from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.preparation.weaknesses import SHARED, TRIED

@@ -15,8 +15,7 @@ from tuplegate.engine.bundled.binaries import Binaries, choose_wheel
 from tuplegate.engine.bundled.data_directory import DataDirectory
 from tuplegate.engine.cells.layout import CellsDirectory
 from tuplegate.engine.cells.making import Prepared, make_cell, prepare_data
-from tuplegate.engine.cells.server import CellServer, ServerReport, ServerState
-from tuplegate.engine.cells.settings import CellSettings
+from tuplegate.engine.cells.server import CellServer, CellSettings, ServerReport, ServerState
 
 T = TypeVar("T")
 WAIT_S = 60.0

@@ -47,7 +47,7 @@ from tuplegate.data_plane.routes import list_data_routes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.data_plane.wire.routes import WireRoutes
 from tuplegate.data_plane.wire.sessions import WireSessions
-from tuplegate.engine.cells.shared import SharedCells
+from tuplegate.engine.cells.template import SharedCells
 from tuplegate.engine.opening import ReachedCells, SharedEngine, reach_engines
 from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineFailure, OpenEngine, ReachedEngine
 from tuplegate.engine.routing.databases import SeveralDatabases

@@ -11,15 +11,15 @@ import pytest
 from tests.cells import Cells, await_value
 from tests.processes import alive
 from tests.servers import needs_linux
-from tuplegate.engine.cells.fleet import CellState, Fleet
+from tuplegate.engine.cells.fleet import CellState, Fleet, Halt
 from tuplegate.engine.cells.keeper import Keeper, Tidings
 from tuplegate.engine.cells.making import copy_cell
-from tuplegate.engine.cells.server import CellServer
-from tuplegate.engine.cells.settings import CellSettings
+from tuplegate.engine.cells.server import CellServer, CellSettings
 
 pytestmark = needs_linux
 
-WORKER, OTHER = 1, 2
+WORKER = 1
+HALT = Halt(2, 1)
 Open = Callable[..., tuple[Keeper, Fleet]]
 
 
@@ -59,17 +59,17 @@ def test_a_wanted_cell_wakes_and_an_idle_one_makes_room(cells: Cells, opened: Op
     keeper, fleet = opened(awake_max=1)
     wake(keeper, "a")
     assert keeper.fleet.want("a", time.monotonic())
-    keeper.fleet.note_use("a", WORKER, time.monotonic(), in_use=True)
+    stay = keeper.fleet.admit("a", WORKER, time.monotonic())
     with cells.connect("a") as connection:
         connection.execute("create table kept as select 7 as n")
         keeper.fleet.want("b", time.monotonic())
         tick_until(keeper, lambda tidings: tidings.busy == ("b",))
-    keeper.fleet.note_use("a", WORKER, time.monotonic(), in_use=False)
+    keeper.fleet.note_use("a", WORKER, stay, time.monotonic(), in_use=False)
     keeper.fleet.want("b", time.monotonic())
     tick_until(keeper, lambda tidings: tidings.ask_to_rest == ("a",))
     first = keeper.find_pid("a")
     assert alive(first)
-    keeper.fleet.note_rest("a", WORKER)
+    keeper.fleet.note_rest("a", WORKER, stay)
     tick_until(keeper, lambda tidings: tidings.awake == ("b",))
     assert not alive(first)
     assert cells.ask("select 1", "b") == 1
@@ -126,12 +126,12 @@ def test_a_halted_cell_stops(cells: Cells, opened: Open) -> None:
     cells.make("a")
     keeper, fleet = opened(awake_max=1)
     wake(keeper, "a")
-    fleet.note_use("a", WORKER, time.monotonic(), in_use=True)
+    fleet.admit("a", WORKER, time.monotonic())
     with cells.connect("a") as connection:
         connection.execute("create table kept as select 7 as n")
-        fleet.halt("a", OTHER)
+        fleet.halt("a", HALT)
         assert keeper.tick(time.monotonic()) == Tidings(withheld=("a",))
-        tick_until(keeper, lambda tidings: tidings.halted == (("a", OTHER),))
+        tick_until(keeper, lambda tidings: tidings.halted == (("a", HALT),))
         with pytest.raises(psycopg.OperationalError):
             connection.execute("select 1")
     assert keeper.find_pid("a") == 0
@@ -139,7 +139,7 @@ def test_a_halted_cell_stops(cells: Cells, opened: Open) -> None:
     fleet.want("a", time.monotonic())
     assert keeper.tick(time.monotonic()) == Tidings(withheld=("a",))
     assert keeper.find_pid("a") == 0
-    fleet.release("a", OTHER, time.monotonic())
+    fleet.release("a", HALT, time.monotonic())
     wake(keeper, "a")
     assert cells.ask("select n from kept", "a") == 7
 
@@ -152,9 +152,9 @@ def test_a_cell_that_gets_ready_when_it_is_halted_is_withheld(cells: Cells, open
     keeper.tick(time.monotonic())
     pid_file = cells.directory.locate("a") / "data/postmaster.pid"
     await_value(lambda: (pid_file.exists() and "ready" in pid_file.read_text()) or None)
-    fleet.halt("a", OTHER)
+    fleet.halt("a", HALT)
     assert keeper.tick(time.monotonic()) == Tidings(withheld=("a",))
-    tick_until(keeper, lambda tidings: tidings.halted == (("a", OTHER),))
+    tick_until(keeper, lambda tidings: tidings.halted == (("a", HALT),))
 
 
 def test_a_held_cell_starts_later(cells: Cells, opened: Open) -> None:

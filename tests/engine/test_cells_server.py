@@ -21,8 +21,7 @@ from tuplegate.engine.bundled.sandbox.walls import find_gaps
 from tuplegate.engine.cells import server as servers
 from tuplegate.engine.cells.layout import CellError
 from tuplegate.engine.cells.making import copy_cell, remove_cell
-from tuplegate.engine.cells.server import CellServer, ServerState
-from tuplegate.engine.cells.settings import CellSettings, make_cell_settings
+from tuplegate.engine.cells.server import CellServer, CellSettings, ServerState, make_cell_settings
 
 pytestmark = needs_linux
 needs_whole_sandbox = pytest.mark.skipif(bool(find_gaps()), reason="the kernel has no whole sandbox")

@@ -17,8 +17,7 @@ from tests.processes import children
 from tests.servers import WAIT_S, needs_linux, needs_root
 from tuplegate.engine.bundled.sandbox import control_groups
 from tuplegate.engine.bundled.sandbox.control_groups import CONTROLLERS, ControlGroups, GroupBounds, find_gaps
-from tuplegate.engine.cells.server import ServerState
-from tuplegate.engine.cells.settings import CellSettings
+from tuplegate.engine.cells.server import CellSettings, ServerState
 
 
 def find_top() -> Path | None:

@@ -17,7 +17,6 @@ FOLDER_FILES = 15
 REASON = "# size: "
 LARGE_FOLDERS = {
     "client": "its modules are imported by users, and both halves of it share what neither does",
-    "engine/cells": "files of cells, their servers and the line to the supervisor still lie side by side",
 }
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

@@ -22,8 +22,8 @@ from tuplegate.engine.cells.databases import Installation as CellInstallation
 from tuplegate.engine.cells.files import BURST_BYTES, FREE_BYTES, FilesWatch
 from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.messages import KILLED
-from tuplegate.engine.cells.settings import CellSettings
-from tuplegate.engine.cells.shared import SharedCells
+from tuplegate.engine.cells.server import CellSettings
+from tuplegate.engine.cells.template import SharedCells
 from tuplegate.engine.cockroach.cluster.connector import SOON_S, Connector, ServiceSession
 from tuplegate.engine.cockroach.cluster.settings import EngineSettings as CockroachSettings
 from tuplegate.engine.cockroach.engine import open_cockroach

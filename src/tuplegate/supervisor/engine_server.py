@@ -32,8 +32,7 @@ from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.making import make_catalog, remove_leftovers, remove_old_spares
 from tuplegate.engine.cells.owner import CellsOwner
 from tuplegate.engine.cells.server import CellServer, bound_mapped_memory
-from tuplegate.engine.cells.shared import SharedCells, share_cells
-from tuplegate.engine.cells.template import Template, provide_template
+from tuplegate.engine.cells.template import SharedCells, Template, provide_template, share_cells
 from tuplegate.engine.opening import read_address, read_cell_settings, read_limits, read_replica_address
 from tuplegate.engine.port import BadUrl
 from tuplegate.settings import Settings

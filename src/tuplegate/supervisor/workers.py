@@ -13,7 +13,7 @@ import structlog
 from tuplegate import worker
 from tuplegate.admission.fair_use.seats import Seats
 from tuplegate.data_plane.interactive.handover import Doors
-from tuplegate.engine.cells.shared import SharedCells
+from tuplegate.engine.cells.template import SharedCells
 from tuplegate.engine.opening import SharedEngine
 from tuplegate.engine.port import EngineFailure
 from tuplegate.further_engines import EnginePreparation

@@ -12,10 +12,8 @@ import structlog
 from tuplegate.engine.bundled.binaries import Binaries
 from tuplegate.engine.bundled.disk import Reserve
 from tuplegate.engine.cells.layout import DATA, RUN, CellError, CellsDirectory
-from tuplegate.engine.cells.server import CellServer, ServerReport, ServerState
-from tuplegate.engine.cells.settings import SUPERUSER
+from tuplegate.engine.cells.server import SUPERUSER, CellServer, ServerReport, ServerState, start_server, stop_server
 from tuplegate.engine.cells.template import conninfo_of
-from tuplegate.engine.cells.waiting import start_server, stop_server
 
 _log = structlog.get_logger()
 

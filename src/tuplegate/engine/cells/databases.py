@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import structlog
 
+from tuplegate.background import tick
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME
@@ -24,7 +25,7 @@ from tuplegate.engine.cells.files import measure_cell
 from tuplegate.engine.cells.layout import DATA, RUN, CellError, CellsDirectory, find_account, open_directory
 from tuplegate.engine.cells.line import CellLine
 from tuplegate.engine.cells.making import copy_cell, list_spares, make_cell, make_spare, remove_cell, take_spare
-from tuplegate.engine.cells.settings import SUPERUSER
+from tuplegate.engine.cells.server import SUPERUSER
 from tuplegate.engine.cells.template import Template, conninfo_of
 from tuplegate.engine.libpq.connections.commands import LoginRefused
 from tuplegate.engine.libpq.connections.identity import FIND_IDENTITY, NOTE_IDENTITY
@@ -121,7 +122,7 @@ class CellDatabases:
 
     def __init__(self, installation: Installation, line: CellLine, *, starts_servers: bool = False) -> None:
         self._installation = installation
-        self._work = _here if starts_servers else _in_thread
+        self._work = _here if starts_servers else work_in_thread
         self._directory = installation.directory
         self._line = line
 
@@ -154,7 +155,7 @@ class CellDatabases:
         template = self._installation.template
         pause_s = _SPARES_AFTER_S
         while True:
-            await asyncio.sleep(pause_s)
+            await tick(pause_s)
             pause_s = _SPARES_EVERY_S
             if len(list_spares(self._directory, template.form)) >= _SPARES:
                 continue
@@ -209,10 +210,10 @@ class CellDatabases:
             halted.is_gone = True
 
     def count(self) -> dict[str, int]:
-        """Return the number of sleeping and of awake cells."""
-        names = [name for name in self._directory.list_cells() if name.startswith("tg_")]
-        awake = len(self._find_awake(names))
-        return {"asleep": len(names) - awake, "awake": awake}
+        """Return the numbers of sleeping and of awake cells. The count does not look at sleeping cells."""
+        count = sum(name.startswith("tg_") for name in os.listdir(self._directory.cells))
+        awake = min(count, self._line.awake_count)
+        return {"asleep": count - awake, "awake": awake}
 
     async def drop_left_roles(self) -> None:
         """Do nothing: the roles of a cell go with it."""
@@ -332,14 +333,20 @@ async def _become_own(superuser: AdminConnector, name: str) -> None:
         await session.fetch("TRUNCATE engine.recovered")
 
 
-async def _in_thread(work: Callable[[], _T]) -> _T:
-    """Run work on files in a thread, to its end even if the caller is cancelled."""
+async def work_in_thread(work: Callable[[], _T]) -> _T:
+    """Run work on files in a thread, to its end however often the caller is cancelled: until then nobody else may have
+    the directory. Raises EngineUnavailable."""
     done = asyncio.get_running_loop().run_in_executor(None, work)
+    cancelled: asyncio.CancelledError | None = None
+    while not done.done():
+        try:
+            await asyncio.wait([done])
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is not None:
+        raise cancelled
     try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        await asyncio.wait([done])
-        raise
+        return done.result()
     except CellError as failure:
         raise _explain(failure) from failure
 

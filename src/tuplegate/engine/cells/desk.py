@@ -10,32 +10,11 @@ from contextlib import suppress
 
 import structlog
 
+from tuplegate.engine.cells.fleet import Halt
 from tuplegate.engine.cells.keeper import Keeper, Tidings
-from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, Reader, Word, write
+from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, MessageSocket, Word
 
 _log = structlog.get_logger()
-
-_READ_BYTES = 2**16
-
-
-class _Line:
-    """The line to one worker. Data that its socket cannot take yet waits in `unsent`."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self.end = end
-        self.reader = Reader()
-        self.unsent = b""
-
-    def read(self) -> list[Message]:
-        with suppress(BlockingIOError, ConnectionResetError):
-            return self.reader.feed(self.end.recv(_READ_BYTES))
-        return []
-
-    def send(self, data: bytes) -> None:
-        self.unsent += data
-        with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-            while self.unsent:
-                self.unsent = self.unsent[self.end.send(self.unsent) :]
 
 
 class Desk:
@@ -44,8 +23,9 @@ class Desk:
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._fleet = keeper.fleet
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, MessageSocket] = {}
         self._waiting: dict[str, set[int]] = {}
+        self._count_told = 0
 
     @property
     def descriptors(self) -> list[int]:
@@ -60,8 +40,8 @@ class Desk:
         """Return a worker's end of a new line, and drop the line that a worker of that number had before."""
         self.drop_line(worker, now)
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        self._lines[worker] = _Line(ours)
+        self._lines[worker] = MessageSocket(ours)
+        self._send([worker], Message(Word.COUNT, "", self._count_told))
         return theirs
 
     def drop_line(self, worker: int, now: float) -> None:
@@ -86,9 +66,14 @@ class Desk:
     def attend(self, now: float) -> None:
         """Carry out workers' requests and the keeper's rules, and tell workers the results."""
         for worker, line in self._lines.items():
-            for message in line.read():
-                self._hear(worker, message, now)
+            line.flush()
+            with suppress(EOFError):  # the worker has ended, which whoever started it notices
+                for message in line.read():
+                    self._hear(worker, message, now)
         self._tell(self._keeper.tick(now), now)
+        if self._count_told != self._fleet.awake_count:
+            self._count_told = self._fleet.awake_count
+            self._send(self._lines, Message(Word.COUNT, "", self._count_told))
 
     def _hear(self, worker: int, message: Message, now: float) -> None:
         cell, fleet = message.cell, self._fleet
@@ -99,17 +84,15 @@ class Desk:
                 else:
                     self._waiting.setdefault(cell, set()).add(worker)
             case Word.USE | Word.IDLE:
-                fleet.note_use(cell, worker, now, in_use=message.word is Word.USE)
+                fleet.note_use(cell, worker, message.number, now, in_use=message.word is Word.USE)
             case Word.RESTED:
-                fleet.note_rest(cell, worker)
+                fleet.note_rest(cell, worker, message.number)
             case Word.HALT:
-                fleet.halt(cell, worker)
+                fleet.halt(cell, Halt(worker, message.number))
                 if message.text == AT_ONCE:
                     self._keeper.kill(cell)
             case Word.RELEASE | Word.GONE:
-                fleet.release(cell, worker, now)
-                if message.word is Word.GONE:
-                    fleet.forget(cell)
+                fleet.release(cell, Halt(worker, message.number), now, is_gone=message.word is Word.GONE)
             case Word.KILL:
                 _log.error("a cell is killed", cell=cell, reason=message.text)
                 self._keeper.kill(cell, f"{KILLED}{message.text}")
@@ -118,29 +101,29 @@ class Desk:
 
     def _admit(self, worker: int, cell: str, now: float, text: str = "") -> None:
         """Tell a worker that the cell is awake. It counts as used until the worker says otherwise."""
-        self._fleet.note_use(cell, worker, now, in_use=True)
-        self._send([worker], Message(Word.AWAKE, cell, text))
+        number = self._fleet.admit(cell, worker, now)
+        self._send([worker], Message(Word.AWAKE, cell, number, text))
 
     def _tell(self, tidings: Tidings, now: float) -> None:
         for cell in tidings.awake:
             for worker in self._waiting.pop(cell, ()):
                 self._admit(worker, cell, now, STARTED)
         for cell in tidings.ask_to_rest:
-            self._send(self._fleet.list_users(cell), Message(Word.REST, cell))
+            for worker, number in self._fleet.list_stays(cell).items():
+                self._send([worker], Message(Word.REST, cell, number))
         for cell in tidings.busy:
             self._send(self._waiting.pop(cell, ()), Message(Word.BUSY, cell))
         for cell in tidings.withheld:
-            told = {*self._waiting.pop(cell, ()), *self._fleet.list_users(cell)}
+            told = {*self._waiting.pop(cell, ()), *self._fleet.list_stays(cell)}
             self._send(told, Message(Word.WITHHELD, cell))
         for cell in tidings.failed:
             # Workers with connections to the cell must hear it, too.
             self._waiting.pop(cell, None)
-            self._send(list(self._lines), Message(Word.FAILED, cell, self._fleet.find_reason(cell)))
-        for cell, worker in tidings.halted:
-            self._send([worker], Message(Word.HALTED, cell))
+            self._send(list(self._lines), Message(Word.FAILED, cell, text=self._fleet.find_reason(cell)))
+        for cell, halt in tidings.halted:
+            self._send([halt.worker], Message(Word.HALTED, cell, halt.number))
 
     def _send(self, workers: Iterable[int], message: Message) -> None:
-        data = write(message)
         for worker in workers:
             if line := self._lines.get(worker):
-                line.send(data)
+                line.send(message)

@@ -16,7 +16,7 @@ from stat import S_ISDIR
 from tuplegate.background import keep, tick
 from tuplegate.engine.cells.layout import CellError, CellsDirectory
 from tuplegate.engine.cells.line import CellLine
-from tuplegate.engine.cells.settings import WAL_MB_MAX
+from tuplegate.engine.cells.server import WAL_MB_MAX
 from tuplegate.engine.cells.trees import DEPTH_MAX
 
 FREE_BYTES = (64 + WAL_MB_MAX) * 2**20

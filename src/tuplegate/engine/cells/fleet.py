@@ -1,8 +1,9 @@
-"""Decides which cells are awake: pure rules, without clock, files or processes.
+"""Decides which cells are awake, and who has their directories: pure rules, without clock, files or processes.
 
 Contract: the caller reports events (a wish, a use, a server that is ready or has ended) and asks `decide` at every
-moment what to do. `now` is an argument and never goes back. A cell has one state, which changes only along TRANSITIONS.
-At most `awake_max` cells are up, and a cell that a worker uses is not put to sleep.
+moment what to do. `now` is an argument and never goes back. A cell has one state, which changes only as TRANSITIONS
+says. At most `awake_max` cells are up, and a cell that a worker uses is not put to sleep. A directory has one user at a
+time: the server of its cell, or the halt that owns it.
 
 A sleeping cell that nobody asks for costs nothing: `decide` looks only at wanted cells and at those that are up.
 """
@@ -10,6 +11,7 @@ A sleeping cell that nobody asks for costs nothing: `decide` looks only at wante
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 PAUSE_S_MIN = 1.0
 PAUSE_S_MAX = 60.0
@@ -60,15 +62,39 @@ class WrongTransition(Exception):
     """An event does not fit the state of its cell: the caller has reported something that cannot be."""
 
 
+class Halt(NamedTuple):
+    """A worker's wish to have the directory of a cell alone, by a number that this worker gives to no other one."""
+
+    worker: int
+    number: int
+
+
+@dataclass(slots=True)
+class Halts:
+    """The halts of one cell: the one that has the directory, and those that wait for it, in their order."""
+
+    owner: Halt | None = None
+    waiting: list[Halt] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Stay:
+    """The time that a worker has connections to a cell. No two have the same number."""
+
+    number: int
+    in_use: bool = True
+
+
 @dataclass(slots=True)
 class CellRecord:
-    """All that the rules remember of a cell. `uses` maps each worker with connections to whether it uses them."""
+    """All that the rules remember of a cell."""
 
     state: CellState = CellState.ASLEEP
     since: float = 0.0
     idle_since: float = 0.0
     awake_since: float | None = None
-    uses: dict[int, bool] = field(default_factory=dict)
+    stays: dict[int, Stay] = field(default_factory=dict)
+    """Of each worker that has connections."""
     failures: int = 0
     """The number of times in a row that the server ended too early."""
     reason: str = ""
@@ -85,14 +111,13 @@ class CellRecord:
 
     @property
     def is_idle(self) -> bool:
-        return self.state is CellState.AWAKE and not any(self.uses.values())
+        return self.state is CellState.AWAKE and not any(stay.in_use for stay in self.stays.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Everything to do now, by ids of cells. Waiters of `busy`, `failed` and `withheld` cells are told so and stop
-    waiting; workers stop using a `withheld` cell. `halted` pairs each halted cell with the worker that now has it to
-    itself."""
+    """Everything to do now, by ids of cells. Waiters of `busy`, `failed` and `withheld` cells are told so and wait no
+    longer; nobody uses a `withheld` cell any more. `halted` are cells with the halt that owns each of them now."""
 
     start: tuple[str, ...] = ()
     ask_to_rest: tuple[str, ...] = ()
@@ -100,7 +125,7 @@ class Decision:
     busy: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
-    halted: tuple[tuple[str, int], ...] = ()
+    halted: tuple[tuple[str, Halt], ...] = ()
 
 
 class Fleet:
@@ -118,26 +143,30 @@ class Fleet:
         self._wanted: dict[str, float] = {}
         """Cells that somebody waits for, in the order and with the time of their first waiter."""
         self._up: dict[str, CellRecord] = {}
-        self._halting: dict[str, list[int]] = {}
-        """The workers that want each cell to themselves, in their order; the first has it once the cell is halted."""
-        self._to_halt: set[str] = set()
-        """Cells whose first such worker was not told yet that it has the cell."""
+        self._halts: dict[str, Halts] = {}
+        self._stays_begun = 0
 
     def find_reason(self, cell_id: str) -> str:
         """Return why the cell failed last."""
         record = self._records.get(cell_id)
         return "" if record is None else record.reason
 
-    def list_users(self, cell_id: str) -> list[int]:
-        """Return the workers that have connections to the cell."""
+    def list_stays(self, cell_id: str) -> dict[int, int]:
+        """Return the workers that have connections to the cell, with the numbers of their stays."""
         record = self._up.get(cell_id)
-        return [] if record is None else list(record.uses)
+        return {} if record is None else {worker: stay.number for worker, stay in record.stays.items()}
+
+    @property
+    def awake_count(self) -> int:
+        """Return the number of cells that have a server, or have one at once."""
+        return len(self._up)
 
     @property
     def is_moving(self) -> bool:
         """Return whether a cell is between two states, so that there is something to do soon."""
         passing = (CellState.AWAKE, CellState.ASKED_TO_REST)
-        return bool(self._wanted or self._to_halt) or any(r.state not in passing for r in self._up.values())
+        is_awaited = bool(self._wanted) or any(halts.owner is None for halts in self._halts.values())
+        return is_awaited or any(record.state not in passing for record in self._up.values())
 
     def find_state(self, cell_id: str) -> CellState | None:
         """Return the state of a cell, or None for one that was never wanted and not there at the beginning."""
@@ -154,32 +183,44 @@ class Fleet:
             self._wanted.setdefault(cell_id, now)
         return False
 
-    def note_use(self, cell_id: str, worker: int, now: float, *, in_use: bool) -> None:
+    def admit(self, cell_id: str, worker: int, now: float) -> int:
+        """Begin a stay of a worker, which uses the awake cell from now on. Return its number."""
+        record = self._up[cell_id]
+        self._stays_begun += 1
+        record.stays[worker] = Stay(self._stays_begun)
+        self._keep_awake(record, now)
+        return self._stays_begun
+
+    def note_use(self, cell_id: str, worker: int, number: int, now: float, *, in_use: bool) -> None:
         """Note that a worker has begun to use the cell, or has stopped but keeps its connections.
 
-        A worker may report this late, when the server has ended or is about to. Then there is nothing to note.
+        A worker may report this late, when the stay has ended or the server is about to. Then there is nothing to note.
         """
         record = self._up.get(cell_id)
-        if record is None or record.state not in (CellState.AWAKE, CellState.ASKED_TO_REST):
+        stay = None if record is None else record.stays.get(worker)
+        if record is None or stay is None or stay.number != number or record.state is CellState.STOPPING:
             return
-        record.uses[worker] = in_use
+        stay.in_use = in_use
         if in_use:
             self._keep_awake(record, now)
         else:
             record.idle_since = now
 
-    def note_rest(self, cell_id: str, worker: int) -> None:
-        """Note that a worker has closed its connections to the cell."""
-        if record := self._up.get(cell_id):
-            record.uses.pop(worker, None)
+    def note_rest(self, cell_id: str, worker: int, number: int) -> None:
+        """Note that a worker has closed its connections to the cell. The next stay can have begun before that."""
+        if self.list_stays(cell_id).get(worker) == number:
+            del self._up[cell_id].stays[worker]
 
     def forget_worker(self, worker: int, now: float) -> None:
-        """Note that a worker has ended, and its uses of all cells with it."""
+        """Note that a worker has ended, and its stays and halts with it."""
         for record in self._up.values():
-            if record.uses.pop(worker, False):
+            stay = record.stays.pop(worker, None)
+            if stay is not None and stay.in_use:
                 record.idle_since = now
-        for cell_id in [cell_id for cell_id, workers in self._halting.items() if worker in workers]:
-            self.release(cell_id, worker, now)
+        for cell_id, halts in list(self._halts.items()):
+            for halt in [halts.owner, *halts.waiting]:
+                if halt is not None and halt.worker == worker:
+                    self.release(cell_id, halt, now)
 
     def note_ready(self, cell_id: str, now: float) -> None:
         """Note that the cell's server takes connections."""
@@ -193,7 +234,7 @@ class Fleet:
         `is_killed`: a worker had it killed for what it did.
         """
         record = self._up.pop(cell_id)
-        record.uses.clear()
+        record.stays.clear()
         up_s = -1.0 if record.awake_since is None else now - record.awake_since
         if up_s >= (STABLE_S if is_killed else LIVED_S):
             record.failures = 0
@@ -207,36 +248,26 @@ class Fleet:
         record.reason = reason
         record.move(CellState.FAILED, now)
 
-    def halt(self, cell_id: str, worker: int) -> None:
-        """Stop the cell's server, and do not start it until the worker releases the cell. A later decision says when
-        the worker has it."""
+    def halt(self, cell_id: str, halt: Halt) -> None:
+        """Stop the cell's server, and start it no more until all halts have ended. A decision says when each of them
+        has the directory, one after the other."""
         self._records.setdefault(cell_id, CellRecord())
-        workers = self._halting.setdefault(cell_id, [])
-        if not workers:
-            self._to_halt.add(cell_id)
-        workers.append(worker)
+        self._halts.setdefault(cell_id, Halts()).waiting.append(halt)
 
-    def release(self, cell_id: str, worker: int, now: float) -> None:
-        """Take a cell back from a worker that has it, or waits for it."""
-        workers = self._halting[cell_id]
-        had_it = workers[0] == worker
-        workers.remove(worker)
-        if workers:
-            if had_it:
-                self._to_halt.add(cell_id)
+    def release(self, cell_id: str, halt: Halt, now: float, *, is_gone: bool = False) -> None:
+        """End a halt, whether it has the directory or waits for it. `is_gone`: it has removed the directory."""
+        halts, record = self._halts[cell_id], self._records[cell_id]
+        if halts.owner == halt:
+            halts.owner = None
+        else:
+            halts.waiting.remove(halt)
+        if halts.owner is not None or halts.waiting:
             return
-        del self._halting[cell_id]
-        self._to_halt.discard(cell_id)
-        record = self._records[cell_id]
+        del self._halts[cell_id]
         if record.state is CellState.HALTED:
             record.move(CellState.ASLEEP, now)
-
-    def forget(self, cell_id: str) -> None:
-        """Drop the record of a cell whose directory was removed, unless somebody still waits for the cell."""
-        if self._records[cell_id].state not in (CellState.ASLEEP, CellState.HALTED):
-            raise WrongTransition("only a cell that is down can be forgotten")
-        if cell_id not in self._halting and cell_id not in self._wanted:
-            del self._records[cell_id]
+            if is_gone and cell_id not in self._wanted:  # who waits for it hears that it does not start
+                del self._records[cell_id]
 
     def decide(self, now: float) -> Decision:
         """Return everything to do now, and record it as done: the caller must do it."""
@@ -258,20 +289,21 @@ class Fleet:
             record.move(CellState.AWAKE, now)
         record.idle_since = now
 
-    def _halt(self, now: float) -> tuple[list[str], list[tuple[str, int]]]:
-        """Advance the cells that are to be halted. Return those whose servers must stop first, and those that are
-        halted."""
+    def _halt(self, now: float) -> tuple[list[str], list[tuple[str, Halt]]]:
+        """Move halts on whose cells nobody owns. Return the cells whose servers must stop first, and the new owners."""
         stopped, halted = [], []
-        for cell_id in sorted(self._to_halt):
+        for cell_id, halts in sorted(self._halts.items()):
             record = self._records[cell_id]
+            if halts.owner is not None:
+                continue
             if record.state in (CellState.ASLEEP, CellState.FAILED):
                 record.move(CellState.HALTED, now)
             elif record.state in UP and record.state is not CellState.STOPPING:
                 record.move(CellState.STOPPING, now)
                 stopped.append(cell_id)
             if record.state is CellState.HALTED:
-                self._to_halt.remove(cell_id)
-                halted.append((cell_id, self._halting[cell_id][0]))
+                halts.owner = halts.waiting.pop(0)
+                halted.append((cell_id, halts.owner))
         return stopped, halted
 
     def _stop_resting(self, now: float) -> list[str]:
@@ -280,7 +312,7 @@ class Fleet:
         rested = [
             cell_id
             for cell_id, record in self._up.items()
-            if record.state is CellState.ASKED_TO_REST and not record.uses
+            if record.state is CellState.ASKED_TO_REST and not record.stays
         ]
         for cell_id in rested:
             self._up[cell_id].move(CellState.STOPPING, now)
@@ -302,7 +334,7 @@ class Fleet:
         about_to_leave = sum(record.state in LEAVING for record in self._up.values())
         idle = sorted((cell_id for cell_id in self._up if self._up[cell_id].is_idle), key=self._find_idle_since)[::-1]
         for cell_id, wanted_at in self._wanted.items():
-            if cell_id in self._halting:
+            if cell_id in self._halts:
                 withheld.append(cell_id)
             elif self._is_paused(cell_id, now):
                 failed.append(cell_id)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from tuplegate.engine.cells.fleet import CellState, Fleet
+from tuplegate.engine.cells.fleet import CellState, Fleet, Halt
 from tuplegate.engine.cells.layout import CellError
 from tuplegate.engine.cells.server import CellServer, ServerReport, ServerState
 
@@ -32,7 +32,7 @@ class Tidings:
     busy: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
-    halted: tuple[tuple[str, int], ...] = ()
+    halted: tuple[tuple[str, Halt], ...] = ()
 
 
 class Keeper:

@@ -10,24 +10,26 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from math import inf
 
 from tuplegate.background import keep, tick
 from tuplegate.engine import port
-from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, Reader, Word, write
+from tuplegate.engine.cells.messages import AT_ONCE, KILLED, STARTED, Message, MessageSocket, Word
 from tuplegate.metrics.cells import new_cell, observe
 
 _TICK_S = 1.0
 _AGAIN_S = 0.05
 _WAKE_AGAIN_S = 0.5
-_READ_BYTES = 2**16
+_HALT_NUMBERS = count(1)
 
 
 @dataclass(slots=True, eq=False)
 class Stay:
-    """The time during which a worker has connections to an awake cell."""
+    """The time that a worker has connections to an awake cell. `number` is the one that the supervisor knows it by."""
 
     cell: str
+    number: int = 0
     users: int = 0
     """The number of requests and other work under way there."""
     was_used: bool = True
@@ -49,26 +51,25 @@ class CellLine:
     user."""
 
     def __init__(self, end: socket.socket, wake_s_max: float, leave_s: float = inf) -> None:
-        self._end = end
+        self._socket = MessageSocket(end)
         self._wake_s_max = wake_s_max
         self._leave_s = leave_s
-        self._reader = Reader()
-        self._unsent = b""
         self._stays: dict[str, Stay] = {}
         self._waking: dict[str, asyncio.Task[Stay]] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, asyncio.Future[Message]] = {}
-        self._halts: dict[str, list[asyncio.Future[None]]] = {}
+        self._halts: dict[int, asyncio.Future[None]] = {}
         self._is_closing = False
         self.find_busy: Callable[[], Collection[str]] = tuple
         self.wakes = new_cell()
         """The times that wakes took, in the form of the table of metrics."""
+        self.awake_count = 0
+        """How many cells are awake, of all workers."""
         self.failures: dict[str, str] = {}
         """The reasons why cells failed that nobody has waked since."""
 
     async def __aenter__(self) -> "CellLine":
-        self._end.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._end, self._read)
+        asyncio.get_running_loop().add_reader(self._socket.end, self._read)
         self._watcher = keep("cells", self._watch)
         return self
 
@@ -78,8 +79,9 @@ class CellLine:
         for stay in list(self._stays.values()):
             self._end_stay(stay)
             await self._close(stay, tell=False)
-        asyncio.get_running_loop().remove_reader(self._end)
-        self._end.close()
+        asyncio.get_running_loop().remove_reader(self._socket.end)
+        asyncio.get_running_loop().remove_writer(self._socket.end)
+        self._socket.end.close()
 
     # -- using cells --------------------------------------------------------------------------------------------
 
@@ -150,71 +152,58 @@ class CellLine:
     async def halt(self, cell: str, *, at_once: bool = False) -> AsyncIterator["Halt"]:
         """Put the cell to sleep, and have its directory alone until the block is left. `at_once` is for a cell whose
         data nobody needs any more."""
-        halted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._halts.setdefault(cell, []).append(halted)
-        held = Halt()
         if stay := self._stays.get(cell):
-            self._end_stay(stay)
-            await self._close(stay, tell=True)
-        self.say(Word.HALT, cell, AT_ONCE if at_once else "")
+            self._leave(stay, tell=True)
+        if leaving := self._leaving.get(cell):
+            await asyncio.wait([leaving])
+        number = next(_HALT_NUMBERS)
+        halted = self._halts[number] = asyncio.get_running_loop().create_future()
+        held = Halt()
+        self.say(Word.HALT, cell, number, AT_ONCE if at_once else "")
         try:
             await halted
             yield held
         finally:
-            if halted in self._halts.get(cell, ()):
-                self._halts[cell].remove(halted)
-            self.say(Word.GONE if held.is_gone else Word.RELEASE, cell)
+            del self._halts[number]
+            self.say(Word.GONE if held.is_gone else Word.RELEASE, cell, number)
 
     def kill(self, cell: str, reason: str) -> None:
         """Kill the cell's server, with all that runs in it."""
-        self.say(Word.KILL, cell, reason)
+        self.say(Word.KILL, cell, text=reason)
 
     # -- the line -----------------------------------------------------------------------------------------------
 
-    def say(self, word: Word, cell: str, text: str = "") -> None:
-        self._unsent += write(Message(word, cell, text))
-        self._flush()
+    def say(self, word: Word, cell: str, number: int = 0, text: str = "") -> None:
+        if not self._socket.send(Message(word, cell, number, text)):
+            asyncio.get_running_loop().add_writer(self._socket.end, self._flush)
 
     def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while self._unsent:
-                self._unsent = self._unsent[self._end.send(self._unsent) :]
-        except BlockingIOError:
-            loop.add_writer(self._end, self._flush)
-        except OSError:
-            self._unsent = b""  # the supervisor is gone, and this worker ends
-        else:
-            loop.remove_writer(self._end)
+        if self._socket.flush():
+            asyncio.get_running_loop().remove_writer(self._socket.end)
 
     def _read(self) -> None:
         try:
-            data = self._end.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            asyncio.get_running_loop().remove_reader(self._end)
-            return
-        for message in self._reader.feed(data):
-            self._hear(message)
+            for message in self._socket.read():
+                self._hear(message)
+        except EOFError:  # the supervisor is gone, and this worker ends
+            asyncio.get_running_loop().remove_reader(self._socket.end)
 
     def _hear(self, message: Message) -> None:
         cell = message.cell
         if message.word is Word.HALTED:
-            while waiting := self._halts.get(cell):
-                first = waiting.pop(0)
-                if not first.done():
-                    first.set_result(None)
-                    break
+            halted = self._halts.get(message.number)
+            if halted is not None and not halted.done():  # else it was given up, which the supervisor hears
+                halted.set_result(None)
+            return
+        if message.word is Word.COUNT:
+            self.awake_count = message.number
             return
         stay = self._stays.get(cell)
         if message.word is Word.REST:
             if stay is None:
-                self.say(Word.RESTED, cell)
-            elif stay.users or stay.was_used or cell in self.find_busy():
-                self.say(Word.USE, cell)
+                return  # it is just left
+            if stay.users or stay.was_used or cell in self.find_busy():
+                self.say(Word.USE, cell, stay.number)
                 stay.is_told_used = True
             else:
                 self._leave(stay, tell=True)
@@ -222,7 +211,9 @@ class CellLine:
         if message.word is Word.AWAKE:
             self.failures.pop(cell, None)
             if stay is None:
-                self._stays[cell] = Stay(cell)  # at once: the next message can be about it
+                self._stays[cell] = Stay(cell, message.number)  # at once: the next message can be about it
+            else:
+                stay.number = message.number
         elif message.word is Word.FAILED:
             self.failures[cell] = message.text
         if message.word is Word.FAILED and stay is not None and stay.users:
@@ -257,18 +248,24 @@ class CellLine:
     def _leave(self, stay: Stay, *, tell: bool) -> None:
         """Close the connections of a stay. The next request asks for the cell anew."""
         self._end_stay(stay)
-        task = self._leaving[stay.cell] = asyncio.get_running_loop().create_task(self._close(stay, tell=tell))
-        task.add_done_callback(lambda _: self._leaving.pop(stay.cell, None))
+        leaving = self._leaving[stay.cell] = asyncio.get_running_loop().create_task(self._close(stay, tell=tell))
+        leaving.add_done_callback(partial(self._note_left, stay.cell))
+
+    def _note_left(self, cell: str, leaving: asyncio.Task[None]) -> None:
+        if self._leaving.get(cell) is leaving:
+            del self._leaving[cell]
 
     def _end_stay(self, stay: Stay) -> None:
         stay.has_ended = True
         del self._stays[stay.cell]
 
     async def _close(self, stay: Stay, *, tell: bool) -> None:
-        for end in stay.on_end:
-            await end()
-        if tell:
-            self.say(Word.RESTED, stay.cell)
+        try:
+            for end in stay.on_end:
+                await end()
+        finally:
+            if tell:
+                self.say(Word.RESTED, stay.cell, stay.number)
 
     async def _watch(self) -> None:
         """Tell the supervisor when a cell comes into use or falls idle. Leave cells that were not used for a while."""
@@ -280,7 +277,7 @@ class CellLine:
                 stay.was_used = False
                 if used is not stay.is_told_used:
                     stay.is_told_used = used
-                    self.say(Word.USE if used else Word.IDLE, stay.cell)
+                    self.say(Word.USE if used else Word.IDLE, stay.cell, stay.number)
                     stay.idle_since = now
                 if not used and now - stay.idle_since >= self._leave_s:
                     self._leave(stay, tell=True)

@@ -32,7 +32,7 @@ from tuplegate.engine.cells.layout import (
     make_directory,
     open_directory,
 )
-from tuplegate.engine.cells.settings import SUPERUSER
+from tuplegate.engine.cells.server import SUPERUSER
 from tuplegate.engine.cells.trees import CopyMethod, TreeCopy, remove_tree, sync_file_system
 
 PREPARED_FORM = 2

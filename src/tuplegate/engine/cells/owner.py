@@ -5,17 +5,34 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from tuplegate.engine import port
+from tuplegate.engine.bundled.sandbox.walls import find_gaps
 from tuplegate.engine.cells.databases import CellDatabases
 from tuplegate.engine.cells.desk import Desk
 from tuplegate.engine.cells.line import CellLine
-from tuplegate.engine.cells.weaknesses import find_weaknesses
 from tuplegate.engine.postgres.preparation.installing import PostgresOwner, PostgresPreparation
 
 _OURSELVES = -1
 """Stands for the supervisor among the numbers of workers."""
 _TICK_S = 0.005
+
+WITHOUT_SANDBOX: Final = (
+    port.Weakness(
+        "sandbox_incomplete",
+        True,
+        "The operating system does not keep the servers of databases apart, or not in full. A tenant can make every"
+        " extension of the bundle, so it can have its server read files, run programs, or signal processes as far as"
+        " the missing part of the sandbox lets it: those of other databases, too.",
+        "`tuplegate doctor` says what is missing: as a rule a newer Linux.",
+    ),
+)
+
+
+def find_weaknesses() -> tuple[port.Weakness, ...]:
+    """Return the weaknesses of this system: openings between the servers of databases."""
+    return WITHOUT_SANDBOX if find_gaps() else ()
 
 
 class CellsOwner(PostgresOwner):

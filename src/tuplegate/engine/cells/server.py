@@ -1,7 +1,7 @@
-"""One PostgreSQL server of a cell: starts it, looks at it, stops it, all without waiting.
+"""One PostgreSQL server of a cell: its settings; start it, look at it, stop it, all without waiting.
 
-Contract: one CellServer runs one server at a time. No method blocks for longer than it takes to start a process; the
-caller looks at the server again and again, with the current time. The server's processes hold a lock on the cell's
+Contract: one CellServer runs one server at a time. No method of it blocks for longer than it takes to start a process;
+the caller looks at the server again and again, with the current time. The server's processes hold a lock on the cell's
 `server.lock`, so no second server starts on the same data, not even after the supervisor was killed.
 
 The cell can write all of its directory, so a lie there must harm nobody but the cell. A false "ready", for example,
@@ -11,14 +11,17 @@ leads workers to a server of the cell's own that does not answer.
 import os
 import signal
 import stat
-from contextlib import suppress
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import Binaries, run_program
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME
 from tuplegate.engine.bundled.sandbox.account import Account
+from tuplegate.engine.bundled.sandbox.control_groups import ControlGroups, GroupBounds
 from tuplegate.engine.bundled.sandbox.process import StartOptions, start
 from tuplegate.engine.bundled.sandbox.walls import Sandbox
 from tuplegate.engine.cells.layout import (
@@ -33,8 +36,19 @@ from tuplegate.engine.cells.layout import (
     open_directory,
     read_file,
 )
-from tuplegate.engine.cells.settings import MAPPED_BESIDES_MB, CellSettings, make_cell_settings
 
+SUPERUSER = "tuplegate"
+WAL_MB_MAX = 256
+"""How much log the engine keeps, about, before it makes a checkpoint."""
+MAPPED_BESIDES_MB = 256
+"""For programs, libraries, and statistics of all tables, which grow with their number."""
+NOTIFY_PAGES_PER_MB = 2 * 128
+"""Pages of 8 KiB in the queue of notifications, for each MiB that a process may take: one transaction keeps its own
+notifications in memory, so it can fill half of the queue at most."""
+_SUPERUSER_CONNECTIONS = 3
+_WORKERS, _VACUUM_WORKERS, _SENDERS = 8, 3, 10
+_PROCESSES_BESIDES = 64
+"""The server's own, those that read and write files for others, and connections that it turns away."""
 LOG_BYTES_MAX = 2**20
 LOG_TAIL_BYTES = 2000
 HELD_S_MAX = 30.0
@@ -52,6 +66,99 @@ _PID_FILE = "postmaster.pid"
 _PID_FILE_BYTES_MAX = 1024
 _STATUS_LINE = 7
 _READY = b"ready"
+_POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class CellSettings:
+    """The operator's choices for all servers."""
+
+    max_connections: int = 100
+    max_prepared_transactions: int = 500
+    shared_buffers_mb: int = 32
+    process_memory_mb: int = 512
+    mapped_mb: int | None = None
+    temp_mb: int = 2048
+    memory_mb: int = 2048
+    groups: ControlGroups | None = None
+    own_namespaces: bool = True
+    oom_score: int = 500
+    """The kernel ends a server of a tenant before the service, where memory is short."""
+    extensions: Path | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def group_bounds(self) -> GroupBounds:
+        """Return the bounds on all processes of a server together, for its control group."""
+        memory_mb = max(self.memory_mb, self.shared_buffers_mb + self.process_memory_mb)
+        backends = self.max_connections + _SUPERUSER_CONNECTIONS + _WORKERS + _VACUUM_WORKERS + _SENDERS
+        return GroupBounds(memory_mb * 2**20, backends + _PROCESSES_BESIDES)
+
+
+def make_cell_settings(settings: CellSettings, major: int) -> dict[str, str]:
+    """Return the settings of a server, for its command line, where its superuser cannot override them."""
+    values = {
+        "listen_addresses": "",
+        "unix_socket_permissions": "0700",
+        # Nobody but whoever looks after it logs in as superuser: what is kept for that comes on top.
+        "max_connections": str(settings.max_connections + _SUPERUSER_CONNECTIONS),
+        "superuser_reserved_connections": str(_SUPERUSER_CONNECTIONS),
+        "shared_buffers": f"{settings.shared_buffers_mb}MB",
+        "huge_pages": "off",
+        "max_worker_processes": str(_WORKERS),
+        "max_wal_senders": str(_SENDERS),
+        # Each would be a process that waits.
+        "max_logical_replication_workers": "0",
+        # Sizes the pool of serializable transactions: too small a pool lets write skew commit.
+        "max_prepared_transactions": str(settings.max_prepared_transactions),
+        # How long the engine remembers what became of a transaction: a day of 17,000 writes a second.
+        "autovacuum_freeze_max_age": "1500000000",
+        # These size tables by the number of connections and prepared transactions together, of which there can be many
+        # and hardly ever are: the tables are three times as large as PostgreSQL's own defaults make them.
+        "max_locks_per_transaction": "16",
+        "max_pred_locks_per_transaction": "16",
+        # By default this is half of the last one. It is more, so that fewer transactions conflict for no reason.
+        "max_pred_locks_per_relation": "128",
+        "temp_file_limit": f"{settings.temp_mb}MB",
+        "default_transaction_isolation": "serializable",
+        # A deadlock is a conflict that the service tries again; the default would let everybody behind it wait for 1 s.
+        "deadlock_timeout": "20ms",
+        "fsync": "on",
+        "synchronous_commit": "on",
+        # So that databases can move to another engine while they are in use: see postgres/following.py.
+        "wal_level": "logical",
+        "autovacuum": "on",
+        "timezone": "UTC",
+        "log_timezone": "UTC",
+        "client_connection_check_interval": "1000",
+        "idle_in_transaction_session_timeout": "0",
+        "cursor_tuple_fraction": "1.0",
+        "jit": "off",
+        "password_encryption": "scram-sha-256",
+        # Statements carry literals, and a tenant can RAISE LOG without end.
+        "log_min_messages": "fatal",
+        "log_min_error_statement": "panic",
+        "log_destination": "stderr",
+        "logging_collector": "off",
+        "lc_messages": "C",
+        "dynamic_shared_memory_type": "mmap",  # other types share a directory, or numbers, with other servers
+        # After a crash: one call for the file system, not one for each file.
+        "recovery_init_sync_method": "syncfs",
+        # What a cell keeps of its log counts for its size.
+        "min_wal_size": "32MB",
+        "max_wal_size": f"{WAL_MB_MAX}MB",
+    }
+    if major >= 17:
+        # The queue of notifications is in no database's size. The default is 8 GiB.
+        values["max_notify_queue_pages"] = str(settings.process_memory_mb * NOTIFY_PAGES_PER_MB)
+    if major >= 18:
+        values["io_method"] = "sync"
+        values["autovacuum_worker_slots"] = str(_VACUUM_WORKERS)
+        if settings.extensions is not None:
+            values["extension_control_path"] = f"{settings.extensions}:$system"
+    if reserved := sorted(values.keys() & settings.extra.keys()):
+        raise CellError(f"the service sets {', '.join(reserved)} of cells itself: remove it from their settings")
+    return values | dict(settings.extra)
 
 
 class ServerState(Enum):
@@ -236,6 +343,40 @@ class CellServer:
         size = os.fstat(self._log).st_size
         tail = os.pread(self._log, LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
         return tail.decode("utf-8", "replace").strip()
+
+
+@contextmanager
+def running(server: CellServer) -> Iterator[None]:
+    """Run a server until the block is left. Raises CellError if it does not start, or does not stop in order."""
+    try:
+        start_server(server)
+        yield
+        report = stop_server(server)
+    finally:
+        while server.pid:
+            server.kill()
+            server.look(time.monotonic())
+            time.sleep(_POLL_S)
+    if report.status != 0:
+        raise CellError(f"the server ended with status {report.status}: {report.log_tail}")
+
+
+def start_server(server: CellServer) -> None:
+    """Start a server, and return when it takes connections. Raises CellError."""
+    while server.start(time.monotonic()) is ServerState.HELD:
+        time.sleep(_POLL_S)
+    while (report := server.look(time.monotonic())).state is not ServerState.READY:
+        if report.state is ServerState.ENDED:
+            raise CellError(f"{server.cell}: its server ended with status {report.status}: {report.log_tail}")
+        time.sleep(_POLL_S)
+
+
+def stop_server(server: CellServer) -> ServerReport:
+    """Stop a server, and return its last report. What does not end in time is killed."""
+    server.stop(time.monotonic())
+    while (report := server.look(time.monotonic())).state is ServerState.STOPPING:
+        time.sleep(_POLL_S)
+    return report
 
 
 def is_ready(path: Path) -> bool:

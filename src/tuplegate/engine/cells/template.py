@@ -12,17 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuplegate.engine.bundled.binaries import Binaries
+from tuplegate.engine.bundled.binaries import Binaries, DumpTool
 from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.cells.layout import DATA, RUN, CellsDirectory
 from tuplegate.engine.cells.making import PREPARED_FORM, make_cell, prepare_data, remove_cell, write_secret
-from tuplegate.engine.cells.server import CellServer
-from tuplegate.engine.cells.settings import SUPERUSER
-from tuplegate.engine.cells.waiting import running
+from tuplegate.engine.cells.server import SUPERUSER, CellServer, running
 from tuplegate.engine.libpq.connections.identity import NOTE_IDENTITY
 from tuplegate.engine.libpq.values.quoting import quote
 from tuplegate.engine.postgres.preparation.installing import PostgresOwner
 from tuplegate.engine.postgres.rights.owners import Owners
+from tuplegate.engine.postgres.safety.tally import CellTallies
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 
@@ -42,6 +41,22 @@ class Template:
     password: str
     furnishing: str
     oid: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCells:
+    """The part of the cells that the supervisor makes for all workers before it forks them."""
+
+    directory: CellsDirectory
+    template: Template
+    tools: tuple[DumpTool, ...]
+    tallies: CellTallies
+
+
+def share_cells(
+    directory: CellsDirectory, template: Template, tools: tuple[DumpTool, ...], workers: int
+) -> SharedCells:
+    return SharedCells(directory, template, tools, CellTallies(workers))
 
 
 def conninfo_of(run: Path, user: str, password: str) -> str:

@@ -24,7 +24,10 @@ from tuplegate.engine.run.run import Run, Running
 
 _log = structlog.get_logger()
 
-_TICK_S, _SHORT_TICK_S = 0.1, 0.02
+_AMPLE_TICK_S, _TICK_S, _SHORT_TICK_S = 0.5, 0.1, 0.02
+_AMPLE_BYTES = 4 * 2**30
+"""So much beside the least is not written between two looks: a quiet service looks less often, which is half of what
+wakes it."""
 _ANSWER_S = 2.0
 CHECKPOINT_EVERY_S = 10.0
 
@@ -50,7 +53,9 @@ class DiskWatch:
 
     @property
     def _tick_s(self) -> float:
-        return _SHORT_TICK_S if self.shortage else _TICK_S
+        if self.shortage:
+            return _SHORT_TICK_S
+        return _AMPLE_TICK_S if self.free > self._disk.bytes_min + _AMPLE_BYTES else _TICK_S
 
     def describe(self) -> str:
         """Return the text of the health check."""
