@@ -1,6 +1,6 @@
 """A disk that fills up: writing stops in time, reading and removing go on, and the service comes back by itself.
 
-On a file system of a few hundred megabytes, in memory.
+On a file system of a gigabyte, in memory: the servers of a service take a third of it at rest.
 """
 
 import os
@@ -35,7 +35,7 @@ select count(*) from (select repeat(md5(i::text), 8) b from generate_series(1, 1
 def data_dir() -> Iterator[Path]:
     """On a small file system of its own."""
     made = new_data_dir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512m,mode=0755", "tuplegate-test", str(made.parent)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1g,mode=0755", "tuplegate-test", str(made.parent)]
     mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode:
         made.parent.rmdir()

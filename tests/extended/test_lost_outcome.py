@@ -99,20 +99,17 @@ def test_an_engine_that_stands_still(service: Service, sql: Sql, t: str, monkeyp
     assert sql.value(f"select count(*) from {t}") == (1 if outcome is port.Outcome.COMMITTED else 0)
 
 
-@pytest.mark.parametrize(("prepared", "older"), [(True, False), (False, False), (True, True)])
-def test_what_was_prepared_is_found_to_be_committed(
-    service: Service, sql: Sql, t: str, prepared: bool, older: bool
-) -> None:
-    """By whoever finds it first; what never was prepared is found to be aborted. Older versions named the worker's
-    process, and told it in the ticket."""
+@pytest.mark.parametrize("prepared", [True, False])
+def test_what_was_prepared_is_found_to_be_committed(service: Service, sql: Sql, t: str, prepared: bool) -> None:
+    """By whoever finds it first; what never was prepared is found to be aborted."""
 
     async def run() -> port.Outcome:
         target = port.Target(tenant_of(service), port.Access.WRITE)
         async with postgres_of(service) as engine:
-            prefix, _, word = engine._recovery.new_gid().rpartition("_")
-            gid = f"{prefix}_77_{word}" if older else f"{prefix}_{word}"
+            gid = engine._recovery.new_gid()
+            word = gid.rpartition("_")[2]
             with closing(psycopg.connect(service.conninfo(target.database))) as lost:
-                ticket = port.Ticket(((77 if older else _clock(lost)) << 32) + lost.info.backend_pid, word)
+                ticket = port.Ticket((_clock(lost) << 32) + lost.info.backend_pid, word)
                 lost.execute(f"set session authorization {target.database}_w".encode())
                 lost.execute(f"insert into {t} values (1)".encode())
                 if prepared:
@@ -229,10 +226,3 @@ def test_its_id_tells_what_to_ask_by(mark: str, history: int) -> None:
     for place in range(4, len(text)):
         other = "x" if text[place] != "x" else "y"
         assert ids.read(text[:place] + other + text[place + 1 :], "db_1") is None
-
-
-def test_an_id_that_an_older_version_has_made() -> None:
-    old = "txn_n000000000DC0123456789VDYf3I79sg3byjrwQ6cxwH"
-    assert TransactionIds(b"secret", os.urandom).read(old, "db_1") == TransactionId(
-        IdKind.NUMBERED, 13 * 62 + 12, "0123456789"
-    )

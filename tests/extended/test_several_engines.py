@@ -333,7 +333,7 @@ def former_ids(service: Service, second: ExternalServer, tenant: Organization) -
                               " where d.organization = %s", [tenant.id]).fetchone()  # fmt: skip
         assert row is not None
     with psycopg.connect(service.server_of(str(row[3]))) as home:
-        home.execute("insert into engine.recovered (gid) values (%s)", [f"tuplegate_{row[0]}_7_{'w' * 10}"])
+        home.execute("insert into engine.recovered (gid) values (%s)", [f"tuplegate_{row[0]}_{'w' * 10}"])
     mark = mark_of(str(row[3]))
     number = (7 << 32) + 1
     made = {

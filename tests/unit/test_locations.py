@@ -22,14 +22,17 @@ class Engine:
     def __init__(self, hear: Callable[[], None] | None, after_s: float = 0.02) -> None:
         self._hear = hear
         self._after_s = after_s
+        self._is_heard = False
 
     async def query(self, *_: object) -> str:
         if self._hear is None:
             return "answer"
-        if self._after_s:
-            asyncio.get_running_loop().call_later(self._after_s, self._hear)
-        else:
-            self._hear()
+        if not self._is_heard:
+            self._is_heard = True  # a server ends once, however late the next one asks
+            if self._after_s:
+                asyncio.get_running_loop().call_later(self._after_s, self._hear)
+            else:
+                self._hear()
         raise port.EngineUnavailable("the engine accepts no connection just now")
 
     def pause(self, databases: frozenset[str]) -> None: ...
