@@ -129,6 +129,12 @@ class DataDirectory:
                 f"{self.path} belongs to {user_name(owner)}, and this is {user_name(os.geteuid())}: run the service"
                 " as its owner, or choose another --data-dir"
             )
+        if (self.path / "postgres").exists():
+            raise BundledEngineError(
+                f"{self.path} has databases from before each had a server of its own, which this version cannot serve:"
+                " dump them (tuplegate dump) with Tuplegate of the commit 437ac0e7, and restore them with another"
+                " --data-dir"
+            )
 
     def _check_free(self) -> None:
         if any(self.path.iterdir()):
