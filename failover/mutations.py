@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from tests.list_append.workload import Shares
 
@@ -140,7 +140,11 @@ def repeat_reads_only() -> None:
 
 
 def weaken_wire() -> None:
-    def make_login(self: pools.Pools, target: port.Target, settings: dict[str, str], application: str) -> Login:
+    def make_login(
+        self: pools.Pools, target: port.Target, settings: dict[str, str] | None = None, application: str = "tuplegate"
+    ) -> Login:
+        if settings is None:  # it is a pool's
+            return cast("Login", make(self, target))
         weaker = {**settings, "default_transaction_isolation": "read committed"}
         login: Login = make(self, target, weaker, application)
         return dataclasses.replace(login, expected=login.expected._replace(isolation="read committed"))

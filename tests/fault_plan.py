@@ -105,7 +105,10 @@ class FaultPlan:
                     if self._stopping.wait(0.02):
                         return
                 kind = rng.choice(self.kinds)
-                happened = self._do(kind, rng)
+                try:
+                    happened = self._do(kind, rng)
+                except psycopg.OperationalError:
+                    happened = False  # the server has just been put to sleep, or is starting again
                 (self.done if happened else self.missed)[kind] += 1
                 eventually(lambda: serves(self.service))
         except BaseException as exc:  # noqa: BLE001 - it is raised where the plan is waited for

@@ -1,12 +1,12 @@
 """Several workers: they share the work, and what one promises the others keep."""
 
+import http.client
 import os
 import signal
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -15,8 +15,9 @@ import psycopg
 import pytest
 
 from tests.control import Organization, at_once, in_one_window, new_organization
+from tests.faults import catalog
 from tests.http.test_serializable_pool import SLOTS, fill, shut
-from tests.processes import alive
+from tests.processes import alive, children, numbers
 from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, running_service, start_service
 from tests.workers import Caller, callers, connect, connect_to, workers, workers_of
@@ -54,8 +55,13 @@ def t(service: Service) -> str:
     return name
 
 
-def as_superuser(service: Service, sql: str) -> list[Any]:
-    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as connection:
+WAITING = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like"
+
+
+def as_superuser(service: Service, sql: str, *, on_catalog: bool = False) -> list[Any]:
+    """On the first database's server, or on that of the catalog."""
+    server = service.conninfo("tuplegate") if on_catalog else service.server_of()
+    with psycopg.connect(server, autocommit=True) as connection:
         return connection.execute(sql.encode()).fetchall()
 
 
@@ -69,8 +75,7 @@ def make_database(service: Service) -> str:
 
 def waiting(service: Service, mark: str) -> int:
     """How many statements with this in them wait for a lock."""
-    query = f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{mark}%'"
-    return len(as_superuser(service, query))
+    return len(as_superuser(service, f"{WAITING} '%{mark}%'"))
 
 
 @contextmanager
@@ -177,40 +182,22 @@ def test_tls_with_several_workers() -> None:
 
 def test_worker_killed_between_prepare_and_commit(service: Service, t: str) -> None:
     """The other workers commit what it had prepared, and tell what became of it."""
-    stopping = threading.Event()
-    ids: dict[int, str] = {}
+    ids: list[str] = []
+    left: list[str] = []
 
-    def work(first: int) -> None:
-        number = first
-        while not stopping.is_set():
-            ids[number] = f"txn_{uuid.uuid4().hex}"
-            try:
-                with service.client() as client:
-                    client.post(
-                        "/v1/transaction",
-                        json={"statements": [f"insert into {t} values ({number}, 'x')"]},
-                        headers={ID: ids[number]},
-                    )
-            except httpx.TransportError:
-                pass  # its worker was killed
-            number += WORKERS
+    def kill_another() -> bool:
+        gid = _kill_one_that_has_prepared(service, t, ids)
+        wait_until(lambda: len(workers(service)) == WORKERS)
+        left.extend([gid] if gid else [])
+        return bool(left)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(WORKERS)]
-    for thread in threads:
-        thread.start()
-    try:
-        gid = _kill_one_that_has_prepared(service)
-    finally:
-        stopping.set()
-        for thread in threads:
-            thread.join()
-    wait_until(lambda: as_superuser(service, f"select 1 from pg_prepared_xacts where gid = '{gid}'") == [])
-    wait_until(lambda: gid in service.log)
-    wait_until(lambda: len(workers(service)) == WORKERS)
+    wait_until(kill_another)
+    wait_until(lambda: as_superuser(service, f"select 1 from pg_prepared_xacts where gid = '{left[0]}'") == [])
+    wait_until(lambda: left[0] in service.log)
     with service.client() as client:
         there = {row["a"] for row in Sql(client).rows(f"select a from {t}")}
     for caller in callers(service):
-        for number, id in ids.items():
+        for number, id in enumerate(ids):
             status, body = caller("GET", f"/v1/transaction/{id}")
             if status == 404:
                 assert number not in there
@@ -219,38 +206,44 @@ def test_worker_killed_between_prepare_and_commit(service: Service, t: str) -> N
         caller.close()
 
 
-def _kill_one_that_has_prepared(service: Service) -> str:
-    """Stops all workers until one of them stands between its PREPARE and its COMMIT PREPARED, and kills that one.
+def _kill_one_that_has_prepared(service: Service, t: str, ids: list[str]) -> str:
+    """Send transactions through one worker alone, stop it until it stands between PREPARE and COMMIT PREPARED, and kill
+    it. Return the name of the transaction that it left.
 
-    A COMMIT PREPARED may be under way in the socket: it counts only once the connection that prepared has ended and
-    the transaction is still there.
+    A COMMIT PREPARED may be under way in the socket: the transaction counts only if it is still there once the
+    connection that prepared it has ended; otherwise return nothing.
     """
+    victim = Caller(service, connect_to(service, pid=workers(service)[0]))
     prepared = (
         "select gid, pid from pg_prepared_xacts "
         "join pg_stat_activity on query like 'PREPARE TRANSACTION%' || gid || '%'"
     )
-    found: list[str] = []
+    found: list[tuple[str, int]] = []
 
-    def caught() -> bool:
-        pids = workers(service)
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
-            there = [(int(gid.split("_")[2]), gid, pid) for gid, pid in as_superuser(service, prepared)]
-            if mine := [one for one in there if one[0] in pids]:
-                owner, gid, connection = mine[0]
-                os.kill(owner, signal.SIGKILL)
-                ended = f"select 1 from pg_stat_activity where pid = {connection}"
-                wait_until(lambda: as_superuser(service, ended) == [])
-                if as_superuser(service, f"select 1 from pg_prepared_xacts where gid = '{gid}'"):
-                    found.append(gid)
-        finally:
-            for pid in workers(service):
-                os.kill(pid, signal.SIGCONT)
+    def work() -> None:
+        with suppress(OSError, http.client.HTTPException):  # it is killed
+            while True:
+                ids.append(f"txn_{uuid.uuid4().hex}")
+                statements = [f"insert into {t} values ({len(ids) - 1}, 'x')"]
+                victim("POST", "/v1/transaction", {"statements": statements}, {ID: ids[-1]})
+
+    def catch() -> bool:
+        os.kill(victim.pid, signal.SIGSTOP)
+        found.extend(as_superuser(service, prepared))
+        os.kill(victim.pid, signal.SIGKILL if found else signal.SIGCONT)
         return bool(found)
 
-    wait_until(caught)
-    return found[0]
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work)
+        try:
+            wait_until(catch)
+        finally:
+            if not found:
+                os.kill(victim.pid, signal.SIGKILL)
+    victim.close()
+    [(gid, connection)] = found
+    wait_until(lambda: as_superuser(service, f"select 1 from pg_stat_activity where pid = {connection}") == [])
+    return gid if as_superuser(service, f"select 1 from pg_prepared_xacts where gid = '{gid}'") else ""
 
 
 def test_outcome_and_abort_through_another_worker(service: Service, each: list[Caller], t: str) -> None:
@@ -400,12 +393,11 @@ def test_permits_survive_the_engine_dying_while_they_are_given_back(service: Ser
                 if connection.execute(held, [organization.id]).fetchall() == [(True,)]:
                     break
                 connection.rollback()
-            wait_until(lambda: waiting(service, "UPDATE quota") == 1)
-            [(giving,)] = as_superuser(
-                service,
-                "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like '%UPDATE quota%'",
-            )
-            os.kill(giving, signal.SIGKILL)  # and with it all others, as the engine cannot trust its memory
+            giving = f"{WAITING} '%UPDATE quota%'"
+            wait_until(lambda: len(as_superuser(service, giving, on_catalog=True)) == 1)
+            [(number,)] = as_superuser(service, giving, on_catalog=True)
+            [process] = [pid for pid in children(catalog(service)) if numbers(pid)[-1] == number]
+            os.kill(process, signal.SIGKILL)  # and with it all others, as the engine cannot trust its memory
             with pytest.raises(psycopg.OperationalError):
                 connection.execute("select pg_sleep(60)")
         wait_until(lambda: each[1]("GET", "/health")[0] == 200)
