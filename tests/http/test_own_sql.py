@@ -94,7 +94,9 @@ def log_statements(tenant: Tenant) -> None:
         engine.execute("select pg_reload_conf()")
         wait_until(lambda: tenant.write.value("show log_statement") == "all")
         engine.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and usename <> current_user",
+            # It waits until they are gone: one that is about to be would lose the next request.
+            "select pg_terminate_backend(pid, 30000) from pg_stat_activity"
+            " where datname = %s and usename <> current_user",
             [database],
         )
 
