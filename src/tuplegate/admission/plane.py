@@ -7,8 +7,6 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Final
 
-import structlog
-
 from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.admission.openapi import Description
@@ -22,8 +20,6 @@ from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.sharing.memory import Memory, too_much_held
 from tuplegate.metrics.cells import Cell, PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError
-
-_log: Final = structlog.get_logger()
 
 _STRANGERS_BODY_MAX: Final = 64 * 1024
 """For a request that needs no token, or has it in its body."""

@@ -12,7 +12,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.commands import IN_BLOCK, Command, ConnectionLost
 from tuplegate.engine.libpq.connections.server_errors import find_error
 from tuplegate.engine.libpq.pools.pool import Member
 from tuplegate.engine.libpq.statements.parameters import needs_describing, write_params
@@ -27,7 +27,6 @@ from tuplegate.engine.run.runner import Answers, Runner
 from tuplegate.engine.run.steps import Does, Script, Step
 from tuplegate.engine.sql.facts import Facts, Leftovers
 
-_IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 _LOST: Final = int(pq.TransactionStatus.UNKNOWN)
 PREPARED_LENGTH_MAX: Final = 16 * 1024
 """The bound on all statements together: searching them for literals blocks the event loop for up to half a millisecond
@@ -182,7 +181,7 @@ class Block:
         set the encoding back. In a failed block the latter cannot run; they follow when it has gone back to a
         savepoint."""
         member, runner = self.member, self.runner
-        takes = not self.is_open or member.pgconn.transaction_status == _IN_BLOCK
+        takes = not self.is_open or member.pgconn.transaction_status == IN_BLOCK
         forgets, encodes = takes and self.careful and bool(member.kept), takes and self.must_encode
         script = [*([FORGET] if forgets else []), *([ENCODE] if encodes else []), *script]
         if not self.is_open:
@@ -207,7 +206,7 @@ class Block:
         status = self.member.pgconn.transaction_status
         if status == _LOST:
             raise ConnectionLost("the connection was lost right behind the answer")
-        if status != _IN_BLOCK:
+        if status != IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         await self._check_size()
         return read_number(answers)

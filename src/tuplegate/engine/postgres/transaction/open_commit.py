@@ -9,11 +9,10 @@ so does the guard of the engine's memory. If the connection is lost meanwhile, t
 settles it, like any other.
 """
 
-from typing import TYPE_CHECKING, Final
-
-from psycopg import pq
+from typing import TYPE_CHECKING
 
 from tuplegate.engine import port
+from tuplegate.engine.libpq.connections.commands import IN_BLOCK
 from tuplegate.engine.postgres.rules.blocks import CHECK
 from tuplegate.engine.postgres.transaction.deciding import DECIDE_LEAST_S, CannotPrepare
 from tuplegate.engine.run.stages import Stage
@@ -22,8 +21,6 @@ from tuplegate.engine.sql.facts import read_facts
 
 if TYPE_CHECKING:
     from tuplegate.engine.postgres.transaction.open_transaction import OpenTransaction
-
-_IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 
 
 async def commit(transaction: "OpenTransaction", last: port.Statement | None, started: int) -> port.TransactionResult:
@@ -46,7 +43,7 @@ def _goes_at_once(transaction: "OpenTransaction", last: port.Statement | None) -
         return False
     if block.size_check is not None or block.full_at is not None or not decision.is_alone:
         return False
-    if transaction.member.pgconn.transaction_status != _IN_BLOCK:
+    if transaction.member.pgconn.transaction_status != IN_BLOCK:
         return False
     if last is None:
         return True

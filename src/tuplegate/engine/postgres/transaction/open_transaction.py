@@ -2,14 +2,13 @@
 `open_commit` commits it."""
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from psycopg import pq
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connections.commands import Command, ConnectionLost
+from tuplegate.engine.libpq.connections.commands import IN_BLOCK, Command, ConnectionLost
 from tuplegate.engine.libpq.connections.server_errors import is_internal
 from tuplegate.engine.libpq.pools.measures import Measures
 from tuplegate.engine.libpq.pools.pool import Member
@@ -31,7 +30,6 @@ from tuplegate.engine.run.steps import Does, Script, Step
 from tuplegate.engine.sql.facts import read_facts, refuse_copy
 
 _T = TypeVar("_T")
-_IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
 
 
 # size: most of it fills what any open transaction has.
@@ -142,7 +140,7 @@ class OpenTransaction(open_transaction.OpenTransaction[Pool]):
     async def _cut_stream(self, stream: StreamedRows) -> None:
         assert isinstance(stream, Stream)
         await self.pool.expire(self.member)
-        if self.member.pgconn.transaction_status == _IN_BLOCK:
+        if self.member.pgconn.transaction_status == IN_BLOCK:
             await stream.close()
 
     async def close(self, last: port.Statement | None) -> int | None:
@@ -187,7 +185,7 @@ class OpenTransaction(open_transaction.OpenTransaction[Pool]):
             if self.notices and preparing is not None:
                 preparing.note_noise()
             block.has_written = block.has_written or bool(result.affected_rows and block.facts[0].is_change)
-        elif self._stream is not None and self.member.pgconn.transaction_status == _IN_BLOCK:
+        elif self._stream is not None and self.member.pgconn.transaction_status == IN_BLOCK:
             # A failed transaction gets its encoding back with a savepoint.
             block.must_encode = block.must_encode or block.careful
         block.let_go()
