@@ -3,7 +3,7 @@
 import threading
 import time
 
-from tests.control import wait_until
+from tests.waiting import eventually
 
 from attack import routes
 from attack.arena import Arena, Breach
@@ -19,7 +19,7 @@ def _held(arena: Arena, statement: str, database: str | None = None) -> threadin
     """A transaction of the attacker that has run the statement and keeps its locks for a while."""
     database = database or arena.attacker.database
     held = routes.in_background(arena.attacker, statement, f"select pg_sleep({_HELD_S})")
-    wait_until(lambda: any("pg_sleep" in str(query) for _, _, query in arena.busy(database)))
+    eventually(lambda: any("pg_sleep" in str(query) for _, _, query in arena.busy(database)))
     return held
 
 

@@ -20,8 +20,9 @@ from typing import Any
 
 import httpx
 from tests.external import free_port, make_own
-from tests.faults import eventually, send_signal
+from tests.faults import send_signal
 from tests.processes import alive, children
+from tests.waiting import eventually
 
 from failover.sessions import Unanswered, ask
 from tuplegate.engine.bundled.binaries import Binaries, before_exec, choose_wheel, make_child_options

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.directories import new_directory
+from tests.waiting import eventually
 from tuplegate.engine.bundled.binaries import Binaries, choose_wheel
 from tuplegate.engine.bundled.data_directory import DataDirectory
 from tuplegate.engine.cells.layout import CellsDirectory
@@ -18,7 +19,6 @@ from tuplegate.engine.cells.making import Prepared, make_cell, prepare_data
 from tuplegate.engine.cells.server import CellServer, CellSettings, ServerReport, ServerState
 
 T = TypeVar("T")
-WAIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,7 @@ def await_state(server: CellServer, state: ServerState) -> ServerReport:
         assert report.state is state or report.state is not ServerState.ENDED, report
         return report if report.state is state else None
 
-    return await_value(look)
-
-
-def await_value(find: Callable[[], T | None]) -> T:
-    """Ask until there is a value."""
-    deadline = time.monotonic() + WAIT_S
-    while (found := find()) is None:
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
-    return found
+    return eventually(look)
 
 
 def stop(server: CellServer) -> ServerReport:

@@ -17,9 +17,6 @@ from tests.service import ENGINE, Service, Sql, with_database
 from tests.workers import workers
 from tuplegate.engine.cells.layout import CellsDirectory
 
-WAIT_S = 30.0
-"""How long a test waits for what must come by itself; it says nothing of how fast it comes on a machine at leisure."""
-
 WINDOW_S = 60
 """Requests are counted in windows of that length, by the engine's clock."""
 
@@ -130,13 +127,6 @@ def _success(answer: httpx.Response, status: int) -> dict[str, Any]:
     assert answer.status_code == status, body
     assert body["success"] is True
     return body
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = WAIT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"it did not come true within {seconds:g} s"
-        time.sleep(0.02)
 
 
 def in_one_window(now: Callable[[], float], work: Callable[[], _T]) -> _T:

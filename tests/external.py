@@ -6,14 +6,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import psycopg
 
 from tests.directories import new_directory
 from tests.processes import children
-from tests.servers import wait_until
+from tests.waiting import eventually
 from tuplegate.engine.bundled.binaries import (
     Binaries,
     before_exec,
@@ -86,13 +85,11 @@ class ExternalServer:
                 preexec_fn=before_exec(signal.SIGINT),  # noqa: PLW1509 - it is started before any thread
                 **make_child_options(self._directory.path, self._directory.account),
             )
-        deadline = time.monotonic() + START_S
-        while not self._answers():
-            assert self._process.poll() is None, (self._home / "log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        eventually(self._answers, START_S)
 
     def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._home / "log").read_text()
         try:
             return self.execute("select 1") == [(1,)]
         except psycopg.OperationalError:
@@ -131,7 +128,7 @@ class ExternalServer:
         self._process.kill()
         self._process.wait(START_S)
         self._process = None
-        wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in its_own))
+        eventually(lambda: not any(Path(f"/proc/{child}").exists() for child in its_own))
 
     def remove(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """At once: nobody needs what it would write."""
@@ -163,7 +160,7 @@ class Standby(ExternalServer):
     def catch_up(self) -> None:
         """Waits until it shows all that its primary has written by now."""
         [(end,)] = self._primary.execute("select pg_current_wal_lsn()")
-        wait_until(lambda: self.execute(f"select pg_last_wal_replay_lsn() >= '{end}'") == [(True,)])
+        eventually(lambda: self.execute(f"select pg_last_wal_replay_lsn() >= '{end}'") == [(True,)])
 
 
 def make_own(path: Path, account: Account) -> None:

@@ -19,7 +19,6 @@ from tests.faults import (
     backends,
     child,
     engine_socket_directory,
-    eventually,
     has_server,
     is_awake,
     kill,
@@ -31,6 +30,7 @@ from tests.faults import (
 )
 from tests.processes import children
 from tests.service import Service
+from tests.waiting import eventually
 from tests.wire_proxy import At, Fault, WireProxy
 
 _STEP_S = 5.0

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import psycopg
 
 from tests.processes import alive, children, is_worker, numbers
 from tests.service import Service
+from tests.waiting import eventually
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME
 
 DOUBT_S = 30.0
@@ -58,12 +58,7 @@ def catalog(service: Service) -> int:
 
 def _find(service: Service, data: Path | None) -> int:
     """The server of the bundled engine on the data, or the worker."""
-    deadline = time.monotonic() + DOUBT_S
-    while time.monotonic() < deadline:
-        if found := _look(service, data):
-            return found
-        time.sleep(0.005)
-    raise AssertionError("there is none")
+    return eventually(lambda: _look(service, data), DOUBT_S)
 
 
 def _look(service: Service, data: Path | None) -> int:
@@ -90,13 +85,6 @@ def backends(service: Service, condition: str = "true") -> list[int]:
     return found
 
 
-def eventually(condition: Callable[[], bool], seconds: float = DOUBT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not _holds(condition):
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
-
-
 def _holds(condition: Callable[[], bool]) -> bool:
     try:
         return condition()
@@ -106,15 +94,14 @@ def _holds(condition: Callable[[], bool]) -> bool:
 
 def definite(client: httpx.Client, id: str) -> str | None:
     """The outcome once it is one; None for an id that is not known."""
-    deadline = time.monotonic() + DOUBT_S
-    while True:
-        answer = client.get(f"/v1/transaction/{id}")
-        if answer.status_code == 404:
-            return None
-        if answer.status_code == 200 and answer.json()["state"] != "in_progress":
-            return str(answer.json()["state"])
-        assert time.monotonic() < deadline, answer.text
-        time.sleep(0.05)
+    answers: list[httpx.Response] = []
+
+    def is_definite() -> bool:
+        answers.append(answer := client.get(f"/v1/transaction/{id}"))
+        return answer.status_code == 404 or (answer.status_code == 200 and answer.json()["state"] != "in_progress")
+
+    eventually(is_definite, DOUBT_S, last=lambda: answers[-1].text)
+    return None if answers[-1].status_code == 404 else str(answers[-1].json()["state"])
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:

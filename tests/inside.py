@@ -2,8 +2,7 @@
 
 import os
 import signal
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -47,13 +46,6 @@ def empty_database(service: Service) -> str:
 def scratch_schemas(connection: "psycopg.Connection[tuple[Any, ...]]") -> list[str]:
     rows = connection.execute("select nspname from pg_namespace where nspname like 'tuplegate\\_scratch\\_%'")
     return [str(row[0]) for row in rows]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = _WAIT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 def kill_worker(service: Service) -> None:

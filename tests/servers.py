@@ -5,7 +5,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -38,13 +37,6 @@ with open_bundled(Settings(data_dir=Path(sys.argv[1]))) as bundled:
 
 Open = Callable[..., Bundled]
 """Opens the bundled engine, with the settings given as keywords, until the end of the test."""
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 def connect(engine: Bundled, database: str = "postgres", **options: str) -> psycopg.Connection:

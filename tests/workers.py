@@ -3,7 +3,6 @@
 import http.client
 import json
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +11,7 @@ from urllib.parse import urlsplit
 
 from tests.processes import children, is_worker, status
 from tests.service import Service
-
-WAIT_S = 30.0
+from tests.waiting import eventually
 
 
 def workers(service: Service) -> list[int]:
@@ -35,16 +33,14 @@ def worker_of(service: Service, sock: socket.socket) -> int:
 def workers_of(service: Service, socks: Sequence[socket.socket]) -> list[int]:
     """The worker that has taken each of the connections; waits until all are taken."""
     ports = [(sock.getpeername()[1], sock.getsockname()[1]) for sock in socks]
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
+
+    def taken() -> list[int] | None:
         owners = {file: pid for pid in workers(service) for file in _open_files(pid)}
         inodes = _inodes()
-        taken = [owners.get(f"socket:[{inodes.get(port)}]") for port in ports]
-        found = [pid for pid in taken if pid is not None]
-        if len(found) == len(ports):
-            return found
-        time.sleep(0.005)
-    raise AssertionError("no worker took the connection")
+        found = [pid for port in ports if (pid := owners.get(f"socket:[{inodes.get(port)}]"))]
+        return found if len(found) == len(ports) else None
+
+    return eventually(taken)
 
 
 def _open_files(pid: int) -> Iterator[str]:
@@ -68,18 +64,20 @@ def connect(service: Service) -> socket.socket:
 def connect_to(service: Service, *, other_than: int | None = None, pid: int | None = None) -> socket.socket:
     """A connection that a certain worker has, or any but a certain one."""
     held = []
-    deadline = time.monotonic() + WAIT_S
+
+    def right() -> socket.socket | None:
+        sock = connect(service)
+        found = worker_of(service, sock)
+        if found == pid or (pid is None and found != other_than):
+            return sock
+        held.append(sock)  # the next one goes to a worker that has fewer
+        return None
+
     try:
-        while time.monotonic() < deadline:
-            sock = connect(service)
-            found = worker_of(service, sock)
-            if found == pid or (pid is None and found != other_than):
-                return sock
-            held.append(sock)  # the next one goes to a worker that has fewer
+        return eventually(right)
     finally:
         for sock in held:
             sock.close()
-    raise AssertionError("that worker took no connection")
 
 
 class Caller:

@@ -15,11 +15,12 @@ import time
 from pathlib import Path
 
 from tests.fault_plan import KINDS, SLEEP_KINDS, FaultPlan
-from tests.faults import eventually, none_in_doubt, serves
+from tests.faults import none_in_doubt, serves
 from tests.histories import check
 from tests.list_append.statements import create_table, final_lists, save_history
 from tests.list_append.workload import ListAppend, Shares
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.waiting import eventually
 
 from torture.cluster_run import FAULTS, ClusterRun
 from torture.cluster_run import run as run_on_cluster

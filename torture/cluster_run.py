@@ -19,11 +19,12 @@ from failover.sessions import Session, Unanswered
 from failover.timeline import Span, longest_gap, merged
 from tests.cockroach_cluster import CockroachCluster, CockroachNode, NotInTime
 from tests.external import free_port
-from tests.faults import eventually, serves
+from tests.faults import serves
 from tests.histories import Outcome, check
 from tests.list_append.statements import create_table, final_lists, save_history
 from tests.list_append.workload import ListAppend, Shares
 from tests.service import Sql
+from tests.waiting import eventually
 
 LISTS = "lists"
 SERVICES = 2

@@ -8,7 +8,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from tests.cli.command import Command
 from tests.client.faults import LOSE, PASS, first, relay
 from tests.service import Service
+from tests.waiting import eventually
 from tuplegate.client import Client
 
 SAMPLE = """select 1 as id, 'a|b' as name, null as nothing, 1.50::numeric as n, 9007199254740993 as big,
@@ -157,10 +157,7 @@ def test_ctrl_c_cancels_the_statement(service: Service, tmp_path: Path) -> None:
         command = Command(service, tmp_path, TUPLEGATE_URL=watched.url)
         sql = "insert into cli_stopped select 1 from pg_sleep(600)"
         started = command.start("query", "--timeout", "3600", sql, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 60
-        while not watched.requests:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: watched.requests)
         started.send_signal(signal.SIGINT)
         _, err = started.communicate(timeout=60)
         assert started.returncode == 130

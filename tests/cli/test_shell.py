@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
-from tests.inside import wait_until
 from tests.service import Service
+from tests.waiting import eventually
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed
 from tuplegate.cli.shell.commands import run_command
@@ -102,7 +102,7 @@ def test_a_transaction_that_has_expired_is_told(service: Service) -> None:
         shell.transaction = expiring = client.transaction(idle_timeout_s=0.1)
         shell.statement("create table shell_late (n int)")
         assert shell.prompt == "tuplegate*> "
-        wait_until(lambda: client.transaction_state(str(expiring.id)) == "aborted")
+        eventually(lambda: client.transaction_state(str(expiring.id)) == "aborted")
         with pytest.raises(Failed, match="waited too long") as expired:
             shell.statement("select 1")
         assert "ROLLBACK leaves it" in expired.value.more[-1]

@@ -8,8 +8,9 @@ import pytest
 
 from tests.cli.command import Command
 from tests.cli.terminal import Terminal
-from tests.inside import owner, wait_until
+from tests.inside import owner
 from tests.service import Service
+from tests.waiting import eventually
 from tuplegate.client import Client
 
 README = Path(__file__).parent.parent.parent / "README.md"
@@ -44,10 +45,10 @@ def test_ctrl_c_cancels_the_statement_and_not_the_shell(service: Service, comman
         terminal.until('column "nothing" does not exist')
         terminal.prompt()
         terminal.line("select pg_sleep(600);")
-        wait_until(lambda: is_sleeping(service, 1))
+        eventually(lambda: is_sleeping(service, 1))
         terminal.type("\x03")
         terminal.until("cancelled")
-        wait_until(lambda: is_sleeping(service, 0))
+        eventually(lambda: is_sleeping(service, 0))
         terminal.prompt()
         terminal.line("select 7 * 7 as again;")
         terminal.until("49")
@@ -168,7 +169,7 @@ def test_ctrl_c_within_a_transaction_rolls_it_back(service: Service, command: Co
         terminal.line("insert into interrupted values (1);")
         terminal.until("tuplegate*>")
         terminal.line("insert into interrupted select 1 from pg_sleep(50);")
-        wait_until(lambda: is_sleeping(service, 1))
+        eventually(lambda: is_sleeping(service, 1))
         terminal.type("\x03")
         terminal.until("tuplegate!>")
         terminal.line("rollback;")
@@ -250,10 +251,10 @@ def test_who_leaves_the_pager_cancels_the_statement(service: Service, command: C
     with Terminal(command) as terminal:
         terminal.prompt()
         terminal.line("select g, case when g > 500 then pg_sleep(600) end from generate_series(1, 1000) g;")
-        wait_until(lambda: is_sleeping(service, 1))
+        eventually(lambda: is_sleeping(service, 1))
         terminal.line("q")
         terminal.until("the pager was left: the statement was cancelled")
-        wait_until(lambda: is_sleeping(service, 0))
+        eventually(lambda: is_sleeping(service, 0))
         terminal.prompt()
         terminal.line("select 3 * 41 as v;")
         terminal.until("123")
@@ -296,10 +297,10 @@ def test_ctrl_c_ends_watching_and_a_long_file(service: Service, command: Command
         terminal.until("cancelled")
         terminal.prompt()
         terminal.line(f"\\i {file}")
-        wait_until(lambda: is_sleeping(service, 1))
+        eventually(lambda: is_sleeping(service, 1))
         terminal.type("\x03")
         assert "never reached" not in terminal.until("cancelled")
-        wait_until(lambda: is_sleeping(service, 0))
+        eventually(lambda: is_sleeping(service, 0))
         terminal.prompt()
         assert terminal.leave() == 0
 
@@ -317,7 +318,7 @@ def test_ctrl_c_ends_other_commands_with_130(service: Service, command: Command,
     """With a word, and without a traceback."""
     with Terminal(command, *arguments) as terminal:
         if arguments[0] == "query":
-            wait_until(lambda: is_sleeping(service, 1))
+            eventually(lambda: is_sleeping(service, 1))
         else:
             terminal.until("1 of 5: point_read")
         terminal.type("\x03")

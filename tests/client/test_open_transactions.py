@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.client.faults import ABANDON, LOSE, PASS, Relay, relay
-from tests.inside import wait_until
 from tests.service import Service
+from tests.waiting import eventually
 from tuplegate.client import (
     AlreadyExists,
     AsyncClient,
@@ -295,7 +295,7 @@ def test_a_repeat_waits_for_the_first_that_still_runs(service: Service, database
         locking = database.transaction()
         locking.query("lock table open_gate")
         done = pool.submit(t.query, f"insert into {notes} select count(*) from open_gate returning n")
-        wait_until(lambda: 409 in lossy.statuses)
+        eventually(lambda: 409 in lossy.statuses)
         locking.rollback()
         assert (done.result().value(), done.result().replayed) == (0, True)
     database.query("drop table open_gate")

@@ -2,13 +2,13 @@
 
 import asyncio
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.client.faults import ABANDON, HANG, LOSE, PASS, Relay, first, relay
 from tests.service import Service, new_data_dir, remove, start_service
+from tests.waiting import eventually
 from tuplegate.client import (
     AsyncClient,
     Client,
@@ -60,14 +60,6 @@ def test_a_transaction_whose_answer_is_lost_is_applied_once(service: Service, da
     assert count(database, table) == 2
 
 
-def until_status(used: Relay, status: int) -> None:
-    """Waits until the service has answered so."""
-    deadline = time.monotonic() + 60
-    while status not in used.statuses:
-        assert time.monotonic() < deadline, used.statuses
-        time.sleep(0.01)
-
-
 def test_a_repeat_waits_for_the_first_that_still_runs(service: Service, database: Client, table: str) -> None:
     """The service says 409 until it has ended, and then gives its answer."""
     database.query("create table gate as select 1 as n")
@@ -80,7 +72,7 @@ def test_a_repeat_waits_for_the_first_that_still_runs(service: Service, database
     ):
         next(held)
         done = pool.submit(client.query, f"insert into {table} select n from gate for update returning n")
-        until_status(lossy, 409)
+        eventually(lambda: 409 in lossy.statuses)
         held.close()
         assert done.result().replayed
     assert count(database, table) == 1
@@ -240,7 +232,7 @@ def test_what_is_busy_is_tried_again() -> None:
     ):
         next(held)
         done = pool.submit(client.query, "select 1")
-        until_status(watched, 503)
+        eventually(lambda: 503 in watched.statuses)
         held.close()
         assert done.result().value() == 1
     assert running.stop() == 0

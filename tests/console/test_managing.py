@@ -6,8 +6,9 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.console.console import Console
-from tests.control import Control, Organization, wait_until
+from tests.control import Control, Organization
 from tests.service import Service
+from tests.waiting import eventually
 
 
 def test_databases_are_made_copied_renamed_protected_and_deleted(signed_in: Console, own: Organization) -> None:
@@ -87,7 +88,7 @@ def test_a_key_is_shown_once_rotated_and_revoked(signed_in: Console, own: Organi
     expect(once.locator("code")).not_to_have_text(rotated)
     for one in (rotated, once.locator("code").inner_text()):
         assert own.control.sql(one).value("select 1") == 1
-    wait_until(lambda: all(one["last_used_at"] for one in own.control.all("/v1/keys") if one["name"] == "reports"))
+    eventually(lambda: all(one["last_used_at"] for one in own.control.all("/v1/keys") if one["name"] == "reports"))
     page.reload()
     expect(row.get_by_role("cell").nth(6)).to_have_text(re.compile("now|ago"))
     row.get_by_role("button", name="Actions").click()

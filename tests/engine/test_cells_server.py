@@ -13,9 +13,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.cells import Cells, await_state, await_value, stop
+from tests.cells import Cells, await_state, stop
 from tests.processes import alive, children
 from tests.servers import needs_linux, needs_root
+from tests.waiting import eventually
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME
 from tuplegate.engine.bundled.sandbox.walls import find_gaps
 from tuplegate.engine.cells import server as servers
@@ -75,7 +76,7 @@ def test_a_stop_keeps_the_data_and_a_start_follows(cells: Cells, cell: Path) -> 
     cells.servers[-1].kill()
     assert await_state(cells.servers[-1], ServerState.ENDED).status == -signal.SIGKILL
     again = cells.server()
-    await_value(lambda: again.start(time.monotonic()) is ServerState.STARTING or None)
+    eventually(lambda: again.start(time.monotonic()) is ServerState.STARTING)
     await_state(again, ServerState.READY)
     assert cells.ask("select sum(n) from kept") == 15
 
@@ -106,7 +107,7 @@ def test_a_process_of_a_killed_server_holds_the_lock(cells: Cells, cell: Path) -
         await_state(server, ServerState.ENDED)
         assert server.start(time.monotonic()) is ServerState.HELD
         os.kill(backend, signal.SIGCONT)
-    await_value(lambda: server.start(time.monotonic()) is ServerState.STARTING or None)
+    eventually(lambda: server.start(time.monotonic()) is ServerState.STARTING)
     await_state(server, ServerState.READY)
 
 
@@ -122,7 +123,7 @@ def test_a_process_that_does_not_end_is_killed(cells: Cells, cell: Path, strange
         assert server.start(held_since + servers.HELD_KINDLY_S - 0.1) is ServerState.HELD
         assert alive(connection.info.backend_pid)
         held_s = servers.HELD_KINDLY_S
-        await_value(lambda: server.start(held_since + held_s) is ServerState.STARTING or None)
+        eventually(lambda: server.start(held_since + held_s) is ServerState.STARTING)
         assert stranger.poll() is None
 
 
@@ -152,7 +153,7 @@ def test_a_server_ends_with_its_supervisor(cells: Cells, cell: Path) -> None:
         assert int(supervisor.stdout.readline()) > 0
         supervisor.kill()
     server = cells.server()
-    await_value(lambda: server.start(time.monotonic()) is ServerState.STARTING or None)
+    eventually(lambda: server.start(time.monotonic()) is ServerState.STARTING)
     await_state(server, ServerState.READY)
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cells import Cells, await_state, await_value, stop
+from tests.cells import Cells, await_state, stop
 from tests.processes import children
-from tests.servers import WAIT_S, needs_linux, needs_root
+from tests.servers import needs_linux, needs_root
+from tests.waiting import WAIT_S, eventually
 from tuplegate.engine.bundled.sandbox import control_groups
 from tuplegate.engine.bundled.sandbox.control_groups import CONTROLLERS, ControlGroups, GroupBounds, find_gaps
 from tuplegate.engine.cells.server import CellSettings, ServerState
@@ -60,7 +61,7 @@ def group() -> Iterator[Path]:
 def remove_group(made: Path) -> None:
     with suppress(OSError):
         (made / "cgroup.kill").write_text("1")
-    await_value(lambda: "populated 0" in (made / "cgroup.events").read_text() or None)
+    eventually(lambda: "populated 0" in (made / "cgroup.events").read_text())
     for path in list_below(made):
         path.rmdir()
 
@@ -101,7 +102,7 @@ def test_what_a_killed_server_leaves_is_killed_with_its_group(cells: Cells, grou
         server.kill()
         await_state(server, ServerState.ENDED)
     begun = time.monotonic()
-    await_value(lambda: server.start(begun) is ServerState.STARTING or None)
+    eventually(lambda: server.start(begun) is ServerState.STARTING)
     await_state(server, ServerState.READY)
     assert list_processes(group / "cell-a") == {server.pid, *children(server.pid)}
 

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 
 from tests.directories import new_directory
-from tests.inside import conninfo, wait_until
+from tests.inside import conninfo
 from tests.service import ENGINE, running_service
+from tests.waiting import eventually
 from tuplegate.engine import port
 from tuplegate.engine.postgres.preparation.installing import PostgresOwner
 from tuplegate.engine.postgres.service.admin import AdminConnector
@@ -70,7 +71,7 @@ def run_held(address: str, work: Coroutine[Any, Any, None], statement: str) -> N
             holder.execute("lock table pg_database in share mode")
             task = asyncio.create_task(work)
             try:
-                await asyncio.to_thread(wait_until, lambda: task.done() or waits(address, statement))
+                await asyncio.to_thread(eventually, lambda: task.done() or waits(address, statement))
             finally:
                 holder.rollback()
         await task
@@ -118,11 +119,11 @@ def test_what_is_still_being_made_is_not_taken_for_gone(
     with psycopg.connect(address, dbname="postgres", autocommit=True) as owner, ThreadPoolExecutor(1) as pool:
         owner.execute("alter system set synchronous_standby_names = '*'")
         owner.execute("select pg_reload_conf()")
-        wait_until(lambda: owner.execute("show synchronous_standby_names").fetchone() == ("*",))
+        eventually(lambda: owner.execute("show synchronous_standby_names").fetchone() == ("*",))
         making = pool.submit(make_with, address, f"CREATE DATABASE {name} TEMPLATE template0")
         try:
             asking = "select from pg_stat_activity where wait_event = 'SyncRep' and starts_with(query, %s)"
-            wait_until(lambda: bool(owner.execute(asking, (f"CREATE DATABASE {name}",)).fetchall()))
+            eventually(lambda: bool(owner.execute(asking, (f"CREATE DATABASE {name}",)).fetchall()))
             with pytest.raises(port.EngineBusy):
                 asyncio.run(databases.drop(name))
         finally:

@@ -17,7 +17,8 @@ import pytest
 
 from tests.engine import intruder
 from tests.processes import alive
-from tests.servers import WAIT_S, Open, ask, connect, wait_until
+from tests.servers import Open, ask, connect
+from tests.waiting import WAIT_S, eventually
 from tuplegate.engine.bundled.sandbox.account import Account
 from tuplegate.engine.bundled.sandbox.process import StartOptions, start
 from tuplegate.engine.bundled.sandbox.walls import Sandbox, find_gaps
@@ -154,7 +155,7 @@ time.sleep(600)
     pid = inside.start("-c", script, inherited=(write,))
     os.close(write)
     try:
-        wait_until(lambda: "hidden" in inside.said)
+        eventually(lambda: "hidden" in inside.said)
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -181,7 +182,7 @@ def test_it_ends_with_whoever_started_it(inside: Inside) -> None:
             os._exit(1)
     os.close(write)
     try:
-        wait_until(lambda: "stays" in inside.said)
+        eventually(lambda: "stays" in inside.said)
     finally:
         os.kill(supervisor, signal.SIGKILL)
         os.waitpid(supervisor, 0)

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
-from tests.control import Control, wait_until
+from tests.control import Control
 from tests.dumps import LARGE, dumping
 from tests.processes import alive
 from tests.servers import mode, needs_linux
 from tests.service import Service, new_data_dir, remove, start_service
+from tests.waiting import eventually
 from tests.workers import workers
 
 PATIENCE_S = 60.0
@@ -56,7 +57,7 @@ def test_databases_are_backed_up_and_so_many_are_kept(tmp_path: Path) -> None:
         control.sql()("create table t as select generate_series(1, 10) as a")
         second = control.post("/v1/databases", {"name": "second"})
         seen = made(service)
-        wait_until(lambda: made(service) >= seen + 8, PATIENCE_S)
+        eventually(lambda: made(service) >= seen + 8, PATIENCE_S)
         found = {path.parent.name: sorted(path.parent.glob("*.dump")) for path in files(directory)}
         assert len(found) == 2
         assert all(1 <= len(names) <= 3 for names in found.values()), "two, and one more while the oldest is removed"
@@ -82,14 +83,14 @@ def test_a_backup_is_not_made_before_it_is_due_also_after_a_restart() -> None:
     directory = data_dir.parent / "backups"
     flags = ["--backup-dir", str(directory), "--backup-every-s", "3600"]
     service = start_service(data_dir, *flags)
-    wait_until(lambda: made(service) == 1, PATIENCE_S)
+    eventually(lambda: made(service) == 1, PATIENCE_S)
     assert service.stop() == 0
     [first] = files(directory)
     # One whose last backup is two hours old is due at once; this one is not.
     service = start_service(data_dir, *flags)
     control = Control(service, service.key or _key(service))
     control.post("/v1/databases", {"name": "second"})
-    wait_until(lambda: made(service) == 2, PATIENCE_S)
+    eventually(lambda: made(service) == 2, PATIENCE_S)
     assert service.stop() == 0
     assert len(files(directory)) == 2
     assert first in files(directory)
@@ -109,12 +110,12 @@ def _key(service: Service) -> str:
 def test_a_full_disk_removes_nothing_and_is_tried_again() -> None:
     """The log has the reason; when there is room again the next one is made."""
     with backing_up(keep=1) as (service, directory):
-        wait_until(lambda: made(service) >= 1, PATIENCE_S)
+        eventually(lambda: made(service) >= 1, PATIENCE_S)
         Control(service, service.key).sql()(LARGE)
         [worker] = workers(service)
         before = resource.prlimit(worker, resource.RLIMIT_FSIZE, (100_000, -1))
         seen = made(service)
-        wait_until(lambda: failed(service) >= 2, PATIENCE_S)
+        eventually(lambda: failed(service) >= 2, PATIENCE_S)
         there = files(directory)
         assert len(there) == 1
         assert there[0].stat().st_size > 0
@@ -122,7 +123,7 @@ def test_a_full_disk_removes_nothing_and_is_tried_again() -> None:
         assert not list(directory.rglob("*.dump.part"))
         resource.prlimit(worker, resource.RLIMIT_FSIZE, before)
         seen = made(service)
-        wait_until(lambda: made(service) > seen and there[0] not in files(directory), PATIENCE_S)
+        eventually(lambda: made(service) > seen and there[0] not in files(directory), PATIENCE_S)
 
 
 @needs_linux
@@ -130,18 +131,18 @@ def test_a_crash_in_the_middle_leaves_nothing_that_counts() -> None:
     """Half a file has another name, and goes with the next backup."""
     with backing_up(every_s=1) as (service, directory):
         control = Control(service, service.key)
-        wait_until(lambda: made(service) >= 1, PATIENCE_S)
+        eventually(lambda: made(service) >= 1, PATIENCE_S)
         control.sql()(LARGE)
         home = files(directory)[0].parent
         [worker] = workers(service)
         # Stopped in the middle of writing, so that the crash comes there.
-        wait_until(lambda: bool(list(home.glob("*.dump.part"))) and bool(dumping(service)), PATIENCE_S)
+        eventually(lambda: bool(list(home.glob("*.dump.part"))) and bool(dumping(service)), PATIENCE_S)
         programs = dumping(service)
         subprocess.run(["kill", "-9", str(worker)], check=True)
-        wait_until(lambda: not any(alive(program) for program in programs), PATIENCE_S)
+        eventually(lambda: not any(alive(program) for program in programs), PATIENCE_S)
         left = list(home.glob("*.dump.part"))
         seen = made(service)
-        wait_until(lambda: made(service) > seen, PATIENCE_S)
+        eventually(lambda: made(service) > seen, PATIENCE_S)
         assert not any(path.exists() for path in left)
         assert all(path.read_bytes().startswith(b"PGDMP") for path in files(directory))
 
@@ -157,7 +158,7 @@ def test_a_stop_ends_a_backup_that_is_being_made() -> None:
     """Without waiting for it, and without leaving half of it."""
     with backing_up() as (service, directory):
         Control(service, service.key).sql()(LARGE)
-        wait_until(lambda: bool(dumping(service)), PATIENCE_S)
+        eventually(lambda: bool(dumping(service)), PATIENCE_S)
         programs = dumping(service)
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(60) == 0

@@ -11,18 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.processes import alive
-from tests.servers import (
-    SOURCE,
-    SUPERVISOR,
-    Open,
-    ask,
-    close,
-    connect,
-    needs_linux,
-    spawn_supervisor,
-    wait_until,
-)
+from tests.servers import SOURCE, SUPERVISOR, Open, ask, close, connect, needs_linux, spawn_supervisor
 from tests.system.test_bundled import write_programs
+from tests.waiting import eventually
 from tuplegate.engine.cells import catalog
 
 pytestmark = needs_linux
@@ -45,10 +36,10 @@ def test_it_starts_again_when_it_was_killed(started: Open, monkeypatch: pytest.M
             engine.catalog.watch(time.monotonic())
             return event in [entry["event"] for entry in logs]
 
-        wait_until(lambda: has_said("the engine did not start"))
+        eventually(lambda: has_said("the engine did not start"))
         log.rmdir()
         moved.rename(log)
-        wait_until(lambda: has_said("the engine is back"))
+        eventually(lambda: has_said("the engine is back"))
     assert logs[0]["event"] == "the engine died, starting it again"
     assert logs[0]["status"] == -signal.SIGKILL
     assert logs[-1]["pid"] == engine.catalog.pid
@@ -61,7 +52,7 @@ def test_ends_with_a_killed_supervisor(data_dir: Path, started: Open) -> None:
     supervisor, pid = spawn_supervisor(data_dir)
     supervisor.kill()
     close(supervisor)
-    wait_until(lambda: not alive(pid))
+    eventually(lambda: not alive(pid))
     assert ask(started(), "select 1") == 1
 
 
@@ -71,7 +62,7 @@ def test_a_killed_initdb_is_cleaned_up(data_dir: Path, started: Open) -> None:
     script = SUPERVISOR.replace("Path(sys.argv[1])", f"Path(sys.argv[1]), engine_bin={str(programs)!r}")
     supervisor = subprocess.Popen([sys.executable, "-c", script, str(data_dir)], env={"PYTHONPATH": str(SOURCE)})
     try:
-        wait_until(lambda: bool(list(data_dir.glob("prepared/*/data/PG_VERSION"))))
+        eventually(lambda: bool(list(data_dir.glob("prepared/*/data/PG_VERSION"))))
     finally:
         supervisor.kill()
         supervisor.wait()

@@ -17,8 +17,9 @@ import pytest
 from tests.extended.test_external_engine import run_serve
 from tests.external import ExternalServer, Standby
 from tests.inside import kill_worker
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.waiting import eventually
 
 ID = "Tuplegate-Transaction-Id"
 STREAM = "/*+ STREAM */"
@@ -45,7 +46,7 @@ class Cluster:
         """From now on, commits do."""
         self.primary.execute(f"alter system set synchronous_standby_names = '{names}'")
         self.primary.execute("select pg_reload_conf()")
-        wait_until(lambda: self.primary.execute("show synchronous_standby_names") == [(names,)])
+        eventually(lambda: self.primary.execute("show synchronous_standby_names") == [(names,)])
 
     def commits_that_wait(self) -> int:
         [(count,)] = self.primary.execute(WAITING)
@@ -112,7 +113,7 @@ def test_a_commit_that_no_standby_confirms(cluster: Cluster, client: httpx.Clien
         assert (late.status_code, late.json()["error"]["code"]) == (503, "outcome_unknown")
         assert cluster.commits_that_wait() == 1
         assert 2 not in rows(client)
-        wait_until(lambda: health(client)["status"] == "degraded")
+        eventually(lambda: health(client)["status"] == "degraded")
         assert "standby" in health(client)["checks"]["commits"]
         refused = query(client, "insert into t values (3)")
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_unavailable")
@@ -122,8 +123,8 @@ def test_a_commit_that_no_standby_confirms(cluster: Cluster, client: httpx.Clien
         assert rows(client) == before
     finally:
         cluster.standby.thaw()
-    wait_until(lambda: health(client)["status"] == "ok")
-    wait_until(lambda: rows(client) == [*before, 2])
+    eventually(lambda: health(client)["status"] == "ok")
+    eventually(lambda: rows(client) == [*before, 2])
     assert query(client, "insert into t values (3)").status_code == 200
 
 
@@ -136,7 +137,7 @@ def test_what_would_wait_for_the_standby_is_refused(cluster: Cluster, service: S
         body = {"statements": ["insert into t values (11)"]}
         with pytest.raises(httpx.ReadTimeout):  # it is prepared, and waits; no worker that starts can commit it
             client.post("/v1/transaction", json=body, timeout=1)
-        wait_until(lambda: health(client)["status"] == "degraded")
+        eventually(lambda: health(client)["status"] == "degraded")
         token = {"authorization": client.headers["authorization"]}
         refused = [
             httpx.post(f"{service.control_url}/v1/session", headers=token, timeout=SOON_S, trust_env=False),
@@ -149,12 +150,12 @@ def test_what_would_wait_for_the_standby_is_refused(cluster: Cluster, service: S
             assert "standby" in answer.json()["error"]["message"]
         kill_worker(service)
         with service.client() as other:
-            wait_until(lambda: _reads(other))
+            eventually(lambda: _reads(other))
             assert rows(other) == before
     finally:
         cluster.standby.thaw()
-    wait_until(lambda: health(client)["status"] == "ok")
-    wait_until(lambda: rows(client) == [*before, 10, 11])
+    eventually(lambda: health(client)["status"] == "ok")
+    eventually(lambda: rows(client) == [*before, 10, 11])
     assert query(client, "delete from t where a >= 10").status_code == 200
 
 
@@ -169,7 +170,7 @@ def test_who_waits_for_more_than_the_service_does(cluster: Cluster, client: http
     """A commit that waits until a standby has replayed it holds up nobody else: no standby is away."""
     before = rows(client)
     cluster.standby.execute("select pg_wal_replay_pause()")
-    wait_until(lambda: cluster.standby.execute("select pg_get_wal_replay_pause_state()") == [("paused",)])
+    eventually(lambda: cluster.standby.execute("select pg_get_wal_replay_pause_state()") == [("paused",)])
     more = (
         "with s as (select set_config('synchronous_commit', 'remote_apply', true)) select pg_current_xact_id() from s"
     )
@@ -180,7 +181,7 @@ def test_who_waits_for_more_than_the_service_does(cluster: Cluster, client: http
         body = {"statements": ["set synchronous_commit = 'remote_apply'", "insert into t values (1000)"]}
         assert client.post("/v1/transaction", json=body, timeout=SOON_S).status_code == 200
         waiting.start()
-        wait_until(lambda: cluster.commits_that_wait() == 1)
+        eventually(lambda: cluster.commits_that_wait() == 1)
         while not cluster.primary.execute(f"{WAITING} having min(query_start) < clock_timestamp() - interval '5 s'"):
             written.append(1001 + len(written))
             assert query(client, f"insert into t values ({written[-1]})", timeout_ms=3000).status_code == 200
@@ -212,10 +213,10 @@ def test_a_transaction_that_no_standby_confirms(cluster: Cluster, service: Servi
         # The id is taken, and known to the standby, before the standby is away.
         lock.execute("lock table t in access exclusive mode")
         begun.start()
-        wait_until(lambda: cluster.primary.execute(_LOCKED) == [(1,)])
+        eventually(lambda: cluster.primary.execute(_LOCKED) == [(1,)])
         cluster.standby.freeze()
         lock.rollback()
-        wait_until(lambda: cluster.commits_that_wait() == 1)
+        eventually(lambda: cluster.commits_that_wait() == 1)
         assert outcome() == "in_progress"
     finally:
         lock.close()
@@ -245,14 +246,14 @@ def test_a_transaction_whose_waits_are_cancelled(cluster: Cluster, client: httpx
     cluster.standby.freeze()
     try:
         sent.start()
-        wait_until(is_recovered)
+        eventually(is_recovered)
         assert rows(client) == before, cancelled
     finally:
         cluster.standby.thaw()
     sent.join()
     assert (answers[0].status_code, answers[0].json()["error"]["code"]) == (503, "outcome_unknown")
     id = answers[0].json()["transaction_id"]
-    wait_until(lambda: client.get(f"/v1/transaction/{id}").json()["state"] == "committed")
+    eventually(lambda: client.get(f"/v1/transaction/{id}").json()["state"] == "committed")
     assert rows(client) == [*before, 40]
     assert query(client, "delete from t where a = 40").status_code == 200
 
@@ -274,9 +275,9 @@ def test_a_wait_that_was_cancelled_where_code_hides_it(cluster: Cluster, client:
     cluster.standby.freeze()
     try:
         sent.start()
-        wait_until(lambda: cluster.commits_that_wait() == 1)
+        eventually(lambda: cluster.commits_that_wait() == 1)
         assert cluster.primary.execute(f"{_CANCEL_WAITS} and query !~ 'logical_emit'")[0][1]
-        wait_until(lambda: bool(answers) or cluster.primary.execute(certain) == [(1,)])
+        eventually(lambda: bool(answers) or cluster.primary.execute(certain) == [(1,)])
         assert answers == []
     finally:
         cluster.standby.thaw()
@@ -295,15 +296,15 @@ def test_replicated_or_not_at_all(cluster: Cluster, client: httpx.Client) -> Non
             assert query(other, "insert into t values (5)").status_code == 200
             cluster.wait_for_standby("")
             try:
-                wait_until(lambda: health(other)["status"] == "degraded")
+                eventually(lambda: health(other)["status"] == "degraded")
                 refused = query(other, "insert into t values (6)")
                 assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_unavailable")
                 assert rows(other)[-1] == 5
                 assert query(client, "insert into t values (7)").status_code == 200
-                wait_until(lambda: health(client)["engine"]["commits"] == "local")
+                eventually(lambda: health(client)["engine"]["commits"] == "local")
             finally:
                 cluster.wait_for_standby("*")
-            wait_until(lambda: health(other)["status"] == "ok")
+            eventually(lambda: health(other)["status"] == "ok")
             assert query(other, "insert into t values (6)").status_code == 200
     finally:
         assert strict.stop() == 0
@@ -345,8 +346,8 @@ def test_reads_go_on_while_no_standby_confirms(cluster: Cluster, client: httpx.C
                 assert reading.json()["success"], reading.text
             finally:
                 cluster.standby.thaw()
-            wait_until(lambda: other.get(f"/v1/transaction/{id}").json()["state"] == "committed")
-            wait_until(lambda: health(other)["status"] == "ok")
+            eventually(lambda: other.get(f"/v1/transaction/{id}").json()["state"] == "committed")
+            eventually(lambda: health(other)["status"] == "ok")
             Sql(other)("drop function f")
     finally:
         assert strict.stop() == 0
@@ -429,17 +430,17 @@ def test_a_frozen_primary_is_left_for_the_next(cluster: Cluster, service: Servic
     cluster.primary.freeze()
     thawed = False
     try:
-        wait_until(lambda: health(client)["status"] == "failing")
+        eventually(lambda: health(client)["status"] == "failing")
         assert "no answer" in health(client)["checks"]["engine"]
         cluster.standby.execute("select pg_promote()")
-        wait_until(lambda: query(client, "insert into t values (100)").status_code == 200)
+        eventually(lambda: query(client, "insert into t values (100)").status_code == 200)
         cluster.primary.thaw()
         thawed = True
         with service.client() as other:
             for _ in range(50):
                 assert rows(other) == [*before, 100]
         ours = "select count(*)::int from pg_stat_activity where usename ~ '^(tg_|cluster)'"
-        wait_until(lambda: cluster.primary.execute(ours) == [(0,)])
+        eventually(lambda: cluster.primary.execute(ours) == [(0,)])
         assert health(client)["status"] == "ok"
     finally:
         if not thawed:

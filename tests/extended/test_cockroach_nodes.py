@@ -12,8 +12,9 @@ import httpx
 import pytest
 
 from tests.cockroach_cluster import PROGRAM, CockroachCluster, CockroachNode
-from tests.faults import definite, eventually
+from tests.faults import definite
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.skipif(not PROGRAM, reason="TUPLEGATE_TEST_COCKROACH names no program of CockroachDB"),

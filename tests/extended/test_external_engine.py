@@ -18,9 +18,10 @@ import pytest
 
 from tests.external import OWNER, PASSWORD, ExternalServer
 from tests.http.test_serializable_pool import SLOTS, fill, shut
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, Sql, new_data_dir, remove, remove_installation, start_service
 from tests.tunnel import Tunnel
+from tests.waiting import eventually
 from tests.workers import workers
 
 ID = "Tuplegate-Transaction-Id"
@@ -181,7 +182,7 @@ def test_rules_of_access_that_keep_tenants_out(engine: ExternalServer) -> None:
     before = rules.read_text()
     rules.write_text(f"host all {OWNER} 127.0.0.1/32 scram-sha-256\n")
     engine.execute("select pg_reload_conf()")
-    wait_until(lambda: engine.execute("select count(*) from pg_hba_file_rules") == [(1,)])
+    eventually(lambda: engine.execute("select count(*) from pg_hba_file_rules") == [(1,)])
     try:
         done = run_serve(engine.url("kept_out"))
         assert done.returncode == 1
@@ -190,7 +191,7 @@ def test_rules_of_access_that_keep_tenants_out(engine: ExternalServer) -> None:
     finally:
         rules.write_text(before)
         engine.execute("select pg_reload_conf()")
-        wait_until(lambda: engine.execute("select count(*) from pg_hba_file_rules") != [(1,)])
+        eventually(lambda: engine.execute("select count(*) from pg_hba_file_rules") != [(1,)])
         remove_installation(engine.url("kept_out"))
 
 
@@ -281,7 +282,7 @@ def test_an_engine_that_goes_and_comes_back() -> None:
             assert Sql(client).answer("select 1").status_code == 503
             server.start()
             write = {"statements": ["insert into t values (1)"]}
-            wait_until(lambda: client.post("/v1/transaction", json=write).status_code == 200)
+            eventually(lambda: client.post("/v1/transaction", json=write).status_code == 200)
             assert Sql(client).value("select count(*) from t") == 1
         assert service.stop() == 0
     finally:
@@ -316,7 +317,7 @@ def test_a_key_revoked_in_one_is_refused_by_both(pair: list[Service]) -> None:
         with pair[1].client(made["key"]) as client:
             assert Sql(client).value("select 1") == 1
             assert control.delete(f"/v1/keys/{made['id']}").status_code == 200
-            wait_until(lambda: Sql(client).answer("select 1").status_code == 401)
+            eventually(lambda: Sql(client).answer("select 1").status_code == 401)
 
 
 def test_outcome_and_abort_through_the_other(engine: ExternalServer, pair: list[Service], t: str) -> None:
@@ -325,7 +326,7 @@ def test_outcome_and_abort_through_the_other(engine: ExternalServer, pair: list[
     with pair[0].client() as one, pair[1].client() as two, ThreadPoolExecutor(1) as pool:
         with gate(engine, Sql(two), t):
             answer = pool.submit(one.post, "/v1/transaction", json={"statements": statements}, headers={ID: id})
-            wait_until(lambda: waiting(engine, id))
+            eventually(lambda: waiting(engine, id))
             assert two.get(f"/v1/transaction/{id}").json()["state"] == "in_progress"
             assert two.post(f"/v1/transaction/{id}/abort").json()["state"] == "aborted"
         assert answer.result().json()["error"]["code"] == "transaction_aborted"
@@ -340,7 +341,7 @@ def test_idempotency_across_both(engine: ExternalServer, pair: list[Service], t:
             client.headers["Idempotency-Key"] = key
         with pair[0].client() as plain, gate(engine, Sql(plain), t):
             answer = pool.submit(one.post, "/v1/transaction", json=body)
-            wait_until(lambda: waiting(engine, key))
+            eventually(lambda: waiting(engine, key))
             assert two.post("/v1/transaction", json=body).json()["error"]["code"] == "idempotency_in_progress"
         first = answer.result()
         again = two.post("/v1/transaction", json=body)
@@ -358,7 +359,7 @@ def test_write_skew_behind_the_load_of_the_other(engine: ExternalServer, pair: l
         Sql(second)(f"create table gate_{t} ()")
         with shut(engine.url(str(Sql(second).value("select current_database()"))), f"gate_{t}"):
             answer = pool.submit(first.post, "/v1/transaction", json={"statements": statements})
-            wait_until(lambda: waiting(engine, f"gate_{t}"))
+            eventually(lambda: waiting(engine, f"gate_{t}"))
             Sql(second)(f"update {t} set b = '0' where a = 1 and ({total}) = 2")
             fill(two, int(str(slots)) + 100)
         body = answer.result().json()
@@ -411,12 +412,12 @@ def test_a_service_killed_between_prepare_and_commit(engine: ExternalServer, pai
         return False
 
     try:
-        wait_until(caught)
+        eventually(caught)
     finally:
         stopping.set()
         for thread in threads:
             thread.join()
-    wait_until(lambda: engine.execute("select gid from pg_prepared_xacts") == [])
+    eventually(lambda: engine.execute("select gid from pg_prepared_xacts") == [])
     assert any(str(gid) in two.log for gid in gids)
     with two.client() as client:
         body = client.post("/v1/transaction", json={"statements": [f"insert into {t} values (-1, 'y')"]}).json()

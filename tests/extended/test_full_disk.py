@@ -15,8 +15,9 @@ import pytest
 
 from tests.control import engine_pid
 from tests.metrics import scrape
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, Sql, needs_bundled, new_data_dir, start_service
+from tests.waiting import eventually
 from tuplegate.engine.bundled.disk import RESERVE_BYTES, RESERVE_NAME
 
 pytestmark = [needs_linux, needs_bundled]
@@ -124,13 +125,13 @@ def little(sql: Sql) -> Iterator[Sql]:
 def test_tenants_cannot_fill_the_disk_and_can_make_room(small: Service, little: Sql, data_dir: Path) -> None:
     """Writing ends with room to spare; reading and removing go on, and with room again so does writing."""
     sql = little
-    wait_until((data_dir / RESERVE_NAME).exists)
+    eventually((data_dir / RESERVE_NAME).exists)
     before = scrape(small)
     assert before.value("disk_short") == 0
     while (body := sql.answer(MORE).json())["success"]:
         pass
     assert body["error"]["sqlstate"] == FULL, body
-    wait_until(lambda: is_short(sql))
+    eventually(lambda: is_short(sql))
     assert (data_dir / RESERVE_NAME).stat().st_size == RESERVE_BYTES, "nothing of the reserve was needed"
     assert health(sql)["checks"]["disk"].endswith("128 MiB are the least; what takes room is refused")
     page = scrape(small)
@@ -153,18 +154,18 @@ def test_tenants_cannot_fill_the_disk_and_can_make_room(small: Service, little: 
     sql("delete from filled where a < 100")
     sql("vacuum filled")
     sql("truncate filled")
-    wait_until(lambda: is_back(sql))
+    eventually(lambda: is_back(sql))
 
 
 def test_a_statement_that_would_fill_the_disk_is_ended(small: Service, little: Sql, data_dir: Path) -> None:
     """While it runs; the engine does not notice."""
     sql = little
-    wait_until((data_dir / RESERVE_NAME).exists)
+    eventually((data_dir / RESERVE_NAME).exists)
     engine = engine_pid(small)
     assert refusal(sql, ENDLESS) == NEARLY_FULL
     sql("truncate filled")
     assert refusal(sql, SORTING)[0] == FULL, "by the service, or by the engine where that is sooner"
-    wait_until(lambda: is_back(sql))
+    eventually(lambda: is_back(sql))
     assert engine_pid(small) == engine
     assert (data_dir / RESERVE_NAME).exists()
 
@@ -172,10 +173,10 @@ def test_a_statement_that_would_fill_the_disk_is_ended(small: Service, little: S
 def test_a_disk_that_others_fill_stops_no_reading(little: Sql, filler: Path, data_dir: Path) -> None:
     """The reserve is given up and made again; the engine starts with it, and without any room once there is some."""
     sql = little
-    wait_until((data_dir / RESERVE_NAME).exists)
+    eventually((data_dir / RESERVE_NAME).exists)
     fill(filler)
-    wait_until(lambda: not (data_dir / RESERVE_NAME).exists())
-    wait_until(lambda: is_short(sql))
+    eventually(lambda: not (data_dir / RESERVE_NAME).exists())
+    eventually(lambda: is_short(sql))
     assert sql.value("select count(*) from little") == 1
     assert sql.value("select look()") == 1
     assert refusal(sql, "insert into little values (1)") == NEARLY_FULL
@@ -184,8 +185,8 @@ def test_a_disk_that_others_fill_stops_no_reading(little: Sql, filler: Path, dat
     sql("delete from little where a = 5")
     sql("drop table filled")
     filler.unlink()
-    wait_until(lambda: is_back(sql))
-    wait_until((data_dir / RESERVE_NAME).exists)
+    eventually(lambda: is_back(sql))
+    eventually((data_dir / RESERVE_NAME).exists)
 
 
 def test_an_engine_that_ended_for_lack_of_room_comes_back(
@@ -193,9 +194,9 @@ def test_an_engine_that_ended_for_lack_of_room_comes_back(
 ) -> None:
     """Without any room it cannot start; it is tried until it can."""
     sql = little
-    wait_until((data_dir / RESERVE_NAME).exists)
+    eventually((data_dir / RESERVE_NAME).exists)
     fill(filler)
-    wait_until(lambda: not (data_dir / RESERVE_NAME).exists())
+    eventually(lambda: not (data_dir / RESERVE_NAME).exists())
 
     def could_not_start() -> bool:
         fill(filler)
@@ -203,7 +204,7 @@ def test_an_engine_that_ended_for_lack_of_room_comes_back(
             os.kill(engine_pid(small), signal.SIGKILL)
         return "the engine did not start" in small.log
 
-    wait_until(could_not_start)
+    eventually(could_not_start)
     filler.unlink()
-    wait_until(lambda: is_back(sql))
+    eventually(lambda: is_back(sql))
     assert sql.value("select count(*) from little where a = 1") == 1

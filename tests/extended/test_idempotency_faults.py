@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.test_idempotency import REPLAYED, WAIT_S, Send, by_query, by_transaction, eventually, held_up
+from tests.http.test_idempotency import REPLAYED, Send, by_query, by_transaction, held_up
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.waiting import eventually
 from tests.workers import workers
 
 
@@ -36,17 +37,13 @@ def asleep(service: Service, mark: str) -> int:
 
 def insistent(service: Service, send: Send, key: str, statement: str) -> httpx.Response:
     """Repeats until it is answered, as a client does that wants to be sure."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        try:
-            with service.client() as client:
-                answer = send(client, key, statement)
-        except httpx.TransportError:
-            answer = None
-        if answer is not None and answer.status_code not in (409, 503):
-            return answer
-        assert time.monotonic() < deadline, answer and answer.text
-        time.sleep(0.02)
+
+    def sent() -> httpx.Response | None:
+        with service.client() as client:
+            answer = send(client, key, statement)
+        return None if answer.status_code in (409, 503) else answer
+
+    return eventually(sent)
 
 
 def test_restart_and_crash(data_dir: Path) -> None:

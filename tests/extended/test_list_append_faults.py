@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fault_plan import KINDS, KINDS_ELSEWHERE, SLEEP_KINDS, FaultPlan
-from tests.faults import eventually, none_in_doubt, serves
+from tests.faults import none_in_doubt, serves
 from tests.histories import check
 from tests.list_append.statements import create_table, final_lists
 from tests.list_append.workload import ListAppend, Shares
 from tests.service import ENGINE, Service, Sql, running_service
+from tests.waiting import eventually
 
 TRANSACTIONS = 1000
 FAULT_EVERY = 60

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 
 from tests.external import ExternalServer, Standby, free_port
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, Sql, running_service
+from tests.waiting import eventually
 from tests.wire_proxy import At, Fault, PortProxy
 
 pytestmark = needs_linux
@@ -56,13 +57,13 @@ class Pair:
         self.standby.catch_up()
         self.standby.execute("alter system set primary_conninfo = ''")
         self.standby.execute("select pg_reload_conf()")
-        wait_until(lambda: self.primary.execute("select from pg_stat_replication") == [])
+        eventually(lambda: self.primary.execute("select from pg_stat_replication") == [])
 
     def wait_for(self, names: str) -> None:
         """From now on commits do."""
         self.primary.execute(f"alter system set synchronous_standby_names = '{names}'")
         self.primary.execute("select pg_reload_conf()")
-        wait_until(lambda: self.primary.execute("show synchronous_standby_names") == [(names,)])
+        eventually(lambda: self.primary.execute("show synchronous_standby_names") == [(names,)])
 
     def promote(self) -> None:
         """It gives out the numbers again that were given out since they parted; then the service reaches it."""
@@ -169,7 +170,7 @@ def insert_while_it_dies(
 
 def wait_until_served(service: Service) -> None:
     with service.client() as client:
-        wait_until(lambda: client.post("/v1/query", json={"sql": "select 1"}).status_code == 200)
+        eventually(lambda: client.post("/v1/query", json={"sql": "select 1"}).status_code == 200)
 
 
 def test_what_only_the_former_primary_had() -> None:
@@ -196,7 +197,7 @@ def test_what_a_standby_had_to_have(at: At, code: Sequence[str]) -> None:
         define(service, code)
         assert insert(service, 1).status_code == 200
         answer = insert_while_it_dies(pair, service, at, pair.promote)
-        wait_until(lambda: outcome(service, answer)["state"] == "committed")
+        eventually(lambda: outcome(service, answer)["state"] == "committed")
         assert values(service) == [1, 3]
 
 
@@ -225,7 +226,7 @@ def test_what_cannot_be_looked_for_has_not_failed() -> None:
         assert locks.happened.is_set()
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "outcome_unknown")
         operator.rollback()
-        wait_until(lambda: outcome(service, answer)["state"] == "committed")
+        eventually(lambda: outcome(service, answer)["state"] == "committed")
         assert values(service) == [1, 3]
 
 
@@ -307,7 +308,7 @@ def test_its_owner_commits_what_it_has_found_prepared() -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "outcome_unknown")
         assert outcome(service, answer)["state"] == "in_progress"
         pair.standby.thaw()
-        wait_until(lambda: outcome(service, answer)["state"] != "in_progress")
+        eventually(lambda: outcome(service, answer)["state"] != "in_progress")
         assert outcome(service, answer)["state"] == "committed"
         assert values(service) == [1, 3]
 
@@ -327,7 +328,7 @@ def test_nothing_is_committed_before_a_standby_has_it() -> None:
         assert outcome(service, answer)["state"] == "in_progress"
         pair.standby.thaw()
         pair.wait_for("*")
-        wait_until(lambda: outcome(service, answer)["state"] == "committed")
+        eventually(lambda: outcome(service, answer)["state"] == "committed")
 
 
 def test_what_is_left_over_is_noted_where_it_is() -> None:
@@ -356,7 +357,7 @@ def test_what_is_left_over_is_noted_where_it_is() -> None:
         try:
             wait_until_served(service)
             looked = len(pair.other_way.seen)
-            wait_until(lambda: any("pg_prepared_xacts" in sql for sql in list(pair.other_way.seen)[looked:]))
+            eventually(lambda: any("pg_prepared_xacts" in sql for sql in list(pair.other_way.seen)[looked:]))
             assert pair.standby.execute("select gid from engine.recovered where gid ~ '_left'", "pair") == []
             assert values(service) == [1]
         finally:
@@ -382,11 +383,11 @@ def test_an_abort_that_no_standby_has_is_not_told() -> None:
         aborting.start()
         assert decides.happened.wait(30)
         try:
-            wait_until(lambda: pair.primary.execute(f"{_WAITS} and query = 'COMMIT'") == [(1,)])
+            eventually(lambda: pair.primary.execute(f"{_WAITS} and query = 'COMMIT'") == [(1,)])
             pair.primary.execute("select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'")
             aborting.join()
             asking.start()
-            wait_until(lambda: bool(told) or pair.primary.execute(f"{_WAITS} and query ~ 'logical_emit'") == [(1,)])
+            eventually(lambda: bool(told) or pair.primary.execute(f"{_WAITS} and query ~ 'logical_emit'") == [(1,)])
             assert told == []
         finally:
             pair.standby.thaw()
@@ -412,10 +413,10 @@ def test_a_reset_waits_for_a_commit_that_waits_for_a_standby() -> None:
             committing = threading.Thread(target=tenant.execute, args=("insert into t values (1)",))
             committing.start()
             try:
-                wait_until(lambda: pair.primary.execute(_WAITS) == [(1,)])
+                eventually(lambda: pair.primary.execute(_WAITS) == [(1,)])
                 resetting.start()
                 # The last look but one came behind what is done to sessions.
-                wait_until(
+                eventually(
                     lambda: (
                         bool(said) or len([sql for sql in list(pair.way.seen) if is_look_at_commits(sql)]) > looks + 1
                     )

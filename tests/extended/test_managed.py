@@ -12,12 +12,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.control import Control, engine_name, wait_until
+from tests.control import Control, engine_name
 from tests.dumps import dump_of
 from tests.extended.test_external_engine import run_serve
 from tests.external import ExternalServer
 from tests.service import Service, make_key, needs_bundled, running_service
 from tests.tenants import Tenant, tenant_of
+from tests.waiting import eventually
 from tuplegate.engine.libpq.connections.logins import derive_password, read_url
 from tuplegate.engine.port import EngineRefused
 from tuplegate.engine.postgres.preparation.foundation import NameTaken
@@ -163,7 +164,7 @@ def test_what_was_left_prepared_is_committed(alone: Service, control: Control, s
     with psycopg.connect(login(server, "alone", database)) as tenant:
         tenant.execute("insert into left_prepared values (1)")
         tenant.execute(f"prepare transaction 'tuplegate_{id}_1_left'".encode())
-    wait_until(lambda: sql.value("select count(*) from left_prepared") == 1)
+    eventually(lambda: sql.value("select count(*) from left_prepared") == 1)
     assert "a transaction in doubt was committed" in alone.log
 
 
@@ -186,7 +187,7 @@ def test_databases_are_copied_reset_dumped_and_deleted(alone: Service, control: 
     held.start()
     with psycopg.connect(alone.conninfo("tuplegate"), autocommit=True) as engine:
         asleep = "select 1 from pg_stat_activity where datname = %s and wait_event = 'PgSleep'"
-        wait_until(lambda: bool(engine.execute(asleep, [name]).fetchall()))
+        eventually(lambda: bool(engine.execute(asleep, [name]).fetchall()))
         assert control.delete("/v1/databases/made")["state"] == "gone"
         held.join()
         assert engine.execute("select 1 from pg_roles where rolname ~ %s", [f"^{name}_"]).fetchall() == []
@@ -226,7 +227,7 @@ def test_a_database_is_bounded(control: Control) -> None:
     sql("create table filled (a text)")
     control.patch(path, {"tier": "small"})
     grow = "insert into filled select string_agg(md5(random()::text), '') from generate_series(1, 30000) i"
-    wait_until(lambda: not (answer := sql.answer(grow).json())["success"] and answer["error"]["sqlstate"] == "53100")
+    eventually(lambda: not (answer := sql.answer(grow).json())["success"] and answer["error"]["sqlstate"] == "53100")
     control.patch(path, {"tier": "unlimited"})
     sql("drop table filled")
 
@@ -322,9 +323,9 @@ def test_a_flood_of_locks_passes(one: Tenant, two: Tenant) -> None:
     """It meets the bound of the server, which others can meet meanwhile; then all of them are free again."""
     error = one.write.fails("select count(pg_advisory_lock(i)) from generate_series(1, 1000000) i")
     assert error["sqlstate"] == "53200", error
-    wait_until(lambda: two.write.answer("create table after_the_flood ()").json()["success"] is True)
+    eventually(lambda: two.write.answer("create table after_the_flood ()").json()["success"] is True)
     two.write("drop table after_the_flood")
-    wait_until(lambda: one.write.answer("select 1").json()["success"] is True)
+    eventually(lambda: one.write.answer("select 1").json()["success"] is True)
 
 
 def test_a_role_that_knows_its_password_enters_its_own_database_alone(

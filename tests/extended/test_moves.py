@@ -10,10 +10,11 @@ import httpx
 import psycopg
 import pytest
 
-from tests.control import Control, Organization, engine, new_organization, wait_until, worker_pid
+from tests.control import Control, Organization, engine, new_organization, worker_pid
 from tests.extended.test_several_engines import SETTLED_S, engine_name, kill_workers, settled, where
 from tests.external import ExternalServer
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.waiting import eventually
 from tuplegate.engine.postgres.transfer import definitions
 
 STALL_S = 12
@@ -110,14 +111,14 @@ class Gate:
         with engine(self._service) as catalog:
             question = "select successor from move where former = %s"
             name = [engine_name(self._service, self._tenant)]
-            wait_until(lambda: catalog.execute(question, name).fetchone() is not None)
+            eventually(lambda: catalog.execute(question, name).fetchone() is not None)
             [[successor]] = catalog.execute(question, name).fetchall()
         question = (
             "select from pg_stat_activity where datname = %s and query ~ 'CREATE INDEX' and wait_event = 'PgSleep'"
         )
         self._place = self._service.server_of(str(successor)) if to == "first" else self._second.url("postgres")
         with psycopg.connect(self._place, autocommit=True) as looking:
-            wait_until(lambda: move.is_over or looking.execute(question, [successor]).fetchone() is not None, SETTLED_S)
+            eventually(lambda: move.is_over or looking.execute(question, [successor]).fetchone() is not None, SETTLED_S)
         assert not move.is_over, move.answer()
         return str(successor)
 
@@ -170,7 +171,7 @@ def test_a_table_that_is_made_before_the_copy_is_brought_whole(pair: Service, te
             "select from pg_stat_activity where query ~ 'pg_create_logical_replication_slot'"
             " and wait_event_type = 'Lock' and clock_timestamp() - query_start > %s * interval '1 second'"
         )
-        wait_until(lambda: move.is_over or looking.execute(waiting, [LOCK_S]).fetchone() is not None, SETTLED_S)
+        eventually(lambda: move.is_over or looking.execute(waiting, [LOCK_S]).fetchone() is not None, SETTLED_S)
         sql("create table late (a int primary key)")
         other.execute("commit")
     count = 0
@@ -228,7 +229,7 @@ def test_what_is_written_meanwhile_arrives(
         same = "extract(epoch from i) = -93784 and f = 0.1::float8 + 0.2::float8 and d = '2026-03-04' and m = 5::money"
         assert sql.value(f"select count(*) from styles where {same} and b = '\\x00'") == number
         assert sql.value("select n from shown") == number
-    wait_until(lambda: settled(pair, second), SETTLED_S)
+    eventually(lambda: settled(pair, second), SETTLED_S)
 
 
 def test_large_rows_take_little_memory(pair: Service, tenant: Organization, gate: Gate) -> None:
@@ -337,7 +338,7 @@ def test_moves_that_stand_still_are_given_up(pair: Service, second: ExternalServ
         assert f"the statement CREATE INDEX of the copy came no further for {STALL_S} s" in error["message"]
         assert where(tenant) == "first"
     assert [slots(pair, tenant) for tenant in tenants] == [[], []]
-    wait_until(lambda: settled(pair, second), SETTLED_S)
+    eventually(lambda: settled(pair, second), SETTLED_S)
 
 
 def test_a_view_that_waits_does_not_hold_requests_for_long(pair: Service, tenant: Organization, gate: Gate) -> None:
@@ -384,9 +385,9 @@ def test_a_slot_that_is_being_read_goes_with_its_move(
         )
         assert reading.pgconn.exec_(start.encode()).status == psycopg.pq.ExecStatus.COPY_BOTH
         kill_workers(pair)
-        wait_until(lambda: slots(pair, tenant) == [], SETTLED_S)
+        eventually(lambda: slots(pair, tenant) == [], SETTLED_S)
     gate.open()
-    wait_until(lambda: settled(pair, second), SETTLED_S)
+    eventually(lambda: settled(pair, second), SETTLED_S)
     assert where(tenant) == "first"
 
 
@@ -404,11 +405,11 @@ def test_an_engine_that_stands_still_holds_requests_only_briefly(
         holding.execute("select from move where former = %s for update", [name])  # the last part waits to begin
         gate.open()
         question = "select from pg_stat_activity where query ~ '^UPDATE move SET step' and wait_event_type = 'Lock'"
-        wait_until(lambda: move.is_over or catalog.execute(question).fetchone() is not None, SETTLED_S)
+        eventually(lambda: move.is_over or catalog.execute(question).fetchone() is not None, SETTLED_S)
         second.freeze()
         holding.execute("commit")
         question = "select from pg_database where datname = %s and not has_database_privilege(%s, oid, 'connect')"
-        wait_until(lambda: move.is_over or server.execute(question, [name, f"{name}_w"]).fetchone() is not None)
+        eventually(lambda: move.is_over or server.execute(question, [name, f"{name}_w"]).fetchone() is not None)
     try:
         sql("insert into t values (1)")
         assert not move.is_over, "it still clears up with the engine that stands still"
@@ -416,4 +417,4 @@ def test_an_engine_that_stands_still_holds_requests_only_briefly(
         second.thaw()
     assert move.answer(503)["error"]["code"] == "engine_unavailable"
     assert where(tenant) == "first"
-    wait_until(lambda: settled(pair, second), SETTLED_S)
+    eventually(lambda: settled(pair, second), SETTLED_S)

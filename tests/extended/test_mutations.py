@@ -11,11 +11,12 @@ from failover.mutations import MIXED, MUTATIONS
 from failover.traps import Trap, lay
 from failover.tunnels import running_tunnels
 
-from tests.faults import eventually, none_in_doubt, serves
+from tests.faults import none_in_doubt, serves
 from tests.histories import check
 from tests.list_append.statements import create_table, final_lists
 from tests.list_append.workload import ListAppend
 from tests.service import ENGINE, Service, Sql, new_data_dir, remove, start_service
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(ENGINE), reason="it weakens the adapter of PostgreSQL, on the bundled engine")
 

@@ -22,8 +22,9 @@ import pytest
 from tests.control import Control
 from tests.external import ExternalServer, Standby
 from tests.metrics import Page
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, new_data_dir, remove, start_service
+from tests.waiting import eventually
 from tuplegate.client import AsyncClient, Client
 
 SNAPSHOT = {"Tuplegate-Consistency": "snapshot"}
@@ -70,7 +71,7 @@ class Cluster:
         return said
 
     def wait_until_usable(self) -> None:
-        wait_until(lambda: self.said() == "ok")
+        eventually(lambda: self.said() == "ok")
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -90,7 +91,7 @@ class Cluster:
 
 def pause(standby: Standby) -> None:
     standby.execute("select pg_wal_replay_pause()")
-    wait_until(lambda: standby.execute("select pg_get_wal_replay_pause_state()") == [("paused",)])
+    eventually(lambda: standby.execute("select pg_get_wal_replay_pause_state()") == [("paused",)])
 
 
 def change(standby: Standby, setting: str, value: str) -> None:
@@ -111,7 +112,7 @@ def cluster() -> Iterator[Cluster]:
         made.write("create table t (a int)")
         made.write("insert into t values (1)")
         made.wait_until_usable()
-        wait_until(lambda: made.read("select count(*) from t", made.write("select 1")) == (1, "replica"))
+        eventually(lambda: made.read("select count(*) from t", made.write("select 1")) == (1, "replica"))
         yield made
     assert service.stop() == 0
     standby.remove(signal.SIGQUIT)  # nobody needs what they hold
@@ -139,7 +140,7 @@ def test_many_reads_with_positions_are_the_standbys(cluster: Cluster) -> None:
     position = cluster.write("create table often (a int primary key, b jsonb)")
     for number in range(8):
         position = cluster.write(f"insert into often values ({number}, '[1]')")
-        wait_until(lambda position=position: cluster.read("select max(a) from often", position)[1] == "replica")  # type: ignore[misc]
+        eventually(lambda position=position: cluster.read("select max(a) from often", position)[1] == "replica")  # type: ignore[misc]
         found = cluster.query("select a from often where a = $1 and b = $2", after=position, params=[number, [1]])
         assert found.json()["rows"] == [{"a": number}]
         assert cluster.read(f"select a from often where a = {number}", found.headers[POSITION])[0] == number
@@ -149,7 +150,7 @@ def test_many_reads_with_positions_are_the_standbys(cluster: Cluster) -> None:
 def test_nobody_reads_what_was_before_their_own(cluster: Cluster, saw: str) -> None:
     """Whatever told the client of a row: with that answer's position the row is there, while the standby lacks it."""
     cluster.write(f"create table {saw} (a int primary key)")
-    wait_until(lambda: cluster.read(f"select count(*) from {saw}")[1] == "replica")
+    eventually(lambda: cluster.read(f"select count(*) from {saw}")[1] == "replica")
     with cluster.paused():
         insert = f"insert into {saw} values (1)"
         position = ""
@@ -173,7 +174,7 @@ def test_nobody_reads_what_was_before_their_own(cluster: Cluster, saw: str) -> N
             position = events[-1]["data"]["position"]
         assert cluster.read(f"select count(*) from {saw}", position) == (1, "primary")
         assert cluster.read(f"select count(*) from {saw}") == (0, "replica")
-    wait_until(lambda: cluster.read(f"select count(*) from {saw}", position) == (1, "replica"))
+    eventually(lambda: cluster.read(f"select count(*) from {saw}", position) == (1, "replica"))
 
 
 def test_a_standby_that_is_a_moment_behind_is_waited_for(cluster: Cluster) -> None:
@@ -267,7 +268,7 @@ def test_the_time_limit_is_for_both_together(cluster: Cluster) -> None:
     error = answer.json()["error"]
     assert error["code"] == "timeout"
     assert "300 ms" in error["message"]
-    wait_until(lambda: cluster.standby.execute(SLEEPING) == [(0,)])
+    eventually(lambda: cluster.standby.execute(SLEEPING) == [(0,)])
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
@@ -289,12 +290,12 @@ SLEEPING = (
 def test_what_the_replay_ends_is_run_on_the_primary(cluster: Cluster) -> None:
     """The standby cancels a read that is in the way of a change."""
     cluster.write("create table emptied as select 1 as a")
-    wait_until(lambda: cluster.read("select count(*) from emptied") == (1, "replica"))
+    eventually(lambda: cluster.read("select count(*) from emptied") == (1, "replica"))
     found: list[tuple[Any, str]] = []
     sql = "select (select count(*) from emptied) + (select 0 from (select pg_sleep(1)) s)"
     reading = threading.Thread(target=lambda: found.append(cluster.read(sql)))
     reading.start()
-    wait_until(lambda: cluster.standby.execute(SLEEPING) == [(1,)])
+    eventually(lambda: cluster.standby.execute(SLEEPING) == [(1,)])
     with cluster.service.client() as other:
         assert other.post("/v1/query", json={"sql": "truncate emptied"}).json()["success"]
     reading.join()
@@ -325,7 +326,7 @@ def test_the_client_reads_its_own_writes(cluster: Cluster) -> None:
     count = "select count(*) from seen"
     with Client(cluster.service.url, cluster.service.key, consistency="snapshot") as client:
         client.query("create table seen (a int)")
-        wait_until(lambda: bool(client.query(WHERE).column("standby")[0]))
+        eventually(lambda: bool(client.query(WHERE).column("standby")[0]))
         with cluster.paused():
             client.query("insert into seen values (1)")
             assert client.query(count).value() == 1
@@ -351,7 +352,7 @@ async def _asynchronously(cluster: Cluster, count: str) -> None:
 def test_a_standby_whose_replay_any_read_can_stop_is_refused(cluster: Cluster) -> None:
     """And the reason says what to set."""
     change(cluster.standby, "max_standby_streaming_delay", "-1")
-    wait_until(lambda: "max_standby_streaming_delay is -1" in cluster.said())
+    eventually(lambda: "max_standby_streaming_delay is -1" in cluster.said())
     assert cluster.read("select 1") == (1, "primary")
     change(cluster.standby, "max_standby_streaming_delay", "0")
     cluster.wait_until_usable()
@@ -361,7 +362,7 @@ def test_a_standby_that_goes_and_comes_back(cluster: Cluster) -> None:
     """Reads go on meanwhile, and health only warns."""
     cluster.standby.stop()
     assert cluster.read("select 1") == (1, "primary")
-    wait_until(lambda: cluster.health["status"] == "degraded")
+    eventually(lambda: cluster.health["status"] == "degraded")
     assert "does not answer" in cluster.health["checks"]["replica 1"]
     cluster.standby.start()
     cluster.wait_until_usable()
@@ -448,7 +449,7 @@ def other(cluster: Cluster) -> Iterator[Cluster]:
 
 def test_a_standby_whose_lag_is_unknown_is_not_read_from(other: Cluster) -> None:
     """What it lacks was there before the service was. It is read from when it has caught up."""
-    wait_until(lambda: other.said(2) == "ok")
+    eventually(lambda: other.said(2) == "ok")
     assert "has not caught up" in other.said(1)
     assert [other.read("select count(*) from late") for _ in range(6)] == [(1, "replica")] * 6
     other.standby.execute("select pg_wal_replay_resume()")
@@ -465,17 +466,17 @@ def test_a_read_that_a_standby_fails_is_another_standbys(cluster: Cluster, other
     there; then one standby ends."""
     other.write("create table locked as select 1 as a")
     count = "select count(*) from locked"
-    wait_until(lambda: [other.read(count) for _ in range(2)] == [(1, "replica")] * 2)
+    eventually(lambda: [other.read(count) for _ in range(2)] == [(1, "replica")] * 2)
     [database] = other.query("select current_database()", row_mode="arrays").json()["rows"][0]
     answers: list[tuple[Any, str]] = []
     readings = [threading.Thread(target=lambda: answers.append(other.read(count))) for _ in range(2)]
     with psycopg.connect(cluster.primary.url(database)) as owner:
         owner.execute("lock table locked")
         other.write("create table after_lock (a int)")  # a commit takes the lock along
-        wait_until(lambda: [standby.execute(LOCKED) for standby in (cluster.standby, other.standby)] == [[(1,)]] * 2)
+        eventually(lambda: [standby.execute(LOCKED) for standby in (cluster.standby, other.standby)] == [[(1,)]] * 2)
         for reading in readings:
             reading.start()
-        wait_until(lambda: [standby.execute(WAITING) for standby in (cluster.standby, other.standby)] == [[(1,)]] * 2)
+        eventually(lambda: [standby.execute(WAITING) for standby in (cluster.standby, other.standby)] == [[(1,)]] * 2)
         other.standby.stop(signal.SIGQUIT)
     for reading in readings:
         reading.join()
@@ -492,20 +493,20 @@ def follow(standby: Standby, server: ExternalServer) -> None:
     """Stream the log of another server from now on."""
     [(conninfo,)] = standby.execute("show primary_conninfo")
     change(standby, "primary_conninfo", f"{conninfo} port={server.port}".replace("'", "''"))
-    wait_until(lambda: standby.execute("select sender_port from pg_stat_wal_receiver") == [(server.port,)])
+    eventually(lambda: standby.execute("select sender_port from pg_stat_wal_receiver") == [(server.port,)])
 
 
 def test_a_standby_that_is_promoted(cluster: Cluster, other: Cluster) -> None:
     """From that moment on it is another server, whose connections are still open. One that follows it is not read from
     either, also when it follows nobody any more."""
     follow(other.standby, cluster.standby)
-    wait_until(lambda: cluster.read("select 1") == (1, "replica"))
+    eventually(lambda: cluster.read("select 1") == (1, "replica"))
     with psycopg.connect(cluster.standby.url("postgres"), autocommit=True) as server:
         server.execute("select pg_promote()")
         assert cluster.read("select pg_is_in_recovery()") == (False, "primary")
-    wait_until(lambda: cluster.said() == "it is no standby")
+    eventually(lambda: cluster.said() == "it is no standby")
     assert cluster.read("select 1") == (1, "primary")
-    wait_until(lambda: other.said() == "it follows timeline 2, and the engine is on 1")
+    eventually(lambda: other.said() == "it follows timeline 2, and the engine is on 1")
     cluster.standby.stop(signal.SIGQUIT)
-    wait_until(lambda: other.said() == "the timeline that it follows is not known: it streams no log just now")
+    eventually(lambda: other.said() == "the timeline that it follows is not known: it streams no log just now")
     assert other.read("select 1") == (1, "primary")

@@ -10,9 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.control import Control, disagreements, engine, engine_name, list_engine, wait_until, worker_pid
+from tests.control import Control, disagreements, engine, engine_name, list_engine, worker_pid
 from tests.faults import child
 from tests.service import Service, new_data_dir, remove, start_service
+from tests.waiting import eventually
 from tests.workers import workers
 
 SETTLED_S = 60.0
@@ -49,8 +50,8 @@ class HeldReset:
         self._holder.execute("begin")
         self._holder.execute("lock table audit in exclusive mode")  # where it would be noted
         self._thread.start()
-        wait_until(self._is_silenced, SETTLED_S)
-        wait_until(self._waits, SETTLED_S)
+        eventually(self._is_silenced, SETTLED_S)
+        eventually(self._waits, SETTLED_S)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -90,7 +91,7 @@ class HeldReset:
 
 
 def settled(service: Service) -> None:
-    wait_until(lambda: disagreements(service).none, SETTLED_S)
+    eventually(lambda: disagreements(service).none, SETTLED_S)
 
 
 def serves(service: Service) -> bool:
@@ -104,13 +105,13 @@ def replace_worker(service: Service) -> None:
     """By another, which has connections of its own."""
     former = worker_pid(service)
     os.kill(former, signal.SIGKILL)
-    wait_until(lambda: serves(service) and workers(service) not in ([], [former]), SETTLED_S)
+    eventually(lambda: serves(service) and workers(service) not in ([], [former]), SETTLED_S)
 
 
 def tables(service: Service) -> list[str]:
     """What the tenant sees, once the service lets somebody in again."""
     sql = Control(service, service.key).sql()
-    wait_until(lambda: sql.answer("select 1").status_code == 200, SETTLED_S)
+    eventually(lambda: sql.answer("select 1").status_code == 200, SETTLED_S)
     return [row["name"] for row in sql.rows("select tablename as name from pg_tables where schemaname = 'public'")]
 
 
@@ -141,7 +142,7 @@ def test_a_worker_killed_before_the_change_has_lost_nothing(own_service: Service
     # Only now can the engine go on with the change that the killed worker had sent.
     assert reset.answers == [None]
     with engine(own_service) as connection:
-        wait_until(lambda: connection.execute("select from pg_locks where not granted").fetchone() is None, SETTLED_S)
+        eventually(lambda: connection.execute("select from pg_locks where not granted").fetchone() is None, SETTLED_S)
     settled(own_service)
     assert tables(own_service) == ["kept"]
     with own_service.client() as client:
@@ -167,7 +168,7 @@ def test_a_service_killed_after_the_change_drops_the_old_one_at_its_next_start(o
     """Which is empty then."""
     with HeldReset(own_service) as reset, undropped(own_service, reset.engine_name):
         reset.let_go()
-        wait_until(reset.is_done, SETTLED_S)
+        eventually(reset.is_done, SETTLED_S)
         assert reset.engine_name in list_engine(own_service)
         own_service.kill()
     again = start_service(own_service.data_dir)

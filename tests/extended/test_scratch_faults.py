@@ -9,8 +9,9 @@ import psycopg
 
 from tests.faults import backends
 from tests.http.test_bench_route import running
-from tests.inside import kill_worker, owner, scratch_schemas, wait_until
+from tests.inside import kill_worker, owner, scratch_schemas
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.waiting import eventually
 
 
 def test_nothing_is_left_of_a_worker_that_was_killed() -> None:
@@ -26,8 +27,8 @@ def test_nothing_is_left_of_a_worker_that_was_killed() -> None:
             with running(service, inside) as schema:
                 assert sorted(scratch_schemas(inside)) == sorted([*mine, schema])
                 kill_worker(service)
-            wait_until(lambda: _answers(service))  # a worker looks after the databases that it is asked for
-            wait_until(lambda: scratch_schemas(inside) == mine)
+            eventually(lambda: _answers(service))  # a worker looks after the databases that it is asked for
+            eventually(lambda: scratch_schemas(inside) == mine)
     finally:
         assert service.stop() == 0
         remove(data_dir)
@@ -41,7 +42,7 @@ def test_nothing_is_left_where_the_engine_crashed() -> None:
         with owner(service) as inside, running(service, inside) as schema:
             [backend] = backends(service, f"pid = {inside.info.backend_pid}")
             os.kill(backend, signal.SIGKILL)  # the server takes all its processes with it
-        wait_until(lambda: _is_gone(service, schema))
+        eventually(lambda: _is_gone(service, schema))
     finally:
         assert service.stop() == 0
         remove(data_dir)

@@ -8,7 +8,7 @@ import httpx
 
 from tests.faults import catalog, child
 from tests.processes import alive, descendants
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Sql, needs_bundled
 from tests.streams import ENDS, Stream, read_until_cut
 from tests.system.test_service import (
@@ -19,6 +19,7 @@ from tests.system.test_service import (
     slow_answer,
 )
 from tests.system.test_service import start as start
+from tests.waiting import eventually
 from tests.workers import workers
 
 
@@ -31,10 +32,10 @@ def test_kill_of_the_supervisor(start: Start) -> None:
     family = descendants(service.process.pid)
     assert len(family) > (0 if service.engine else 3), "a worker, and the engine's processes where it is bundled"
     with Stream(service, "select pg_sleep(60)"):
-        wait_until(lambda: sleeping(service) == 1)
+        eventually(lambda: sleeping(service) == 1)
         family = sorted({*family, *descendants(service.process.pid)})
         service.kill()
-        wait_until(lambda: not any(map(alive, family)))
+        eventually(lambda: not any(map(alive, family)))
     again = start()
     with again.client(service.key) as client:
         assert Sql(client).value("select n from kept") == 7
@@ -60,15 +61,15 @@ def test_kill_of_the_worker(start: Start) -> None:
     service = start()
     old = child(service, engine=False)
     with Stream(service, "select pg_sleep(60)") as stream:
-        wait_until(lambda: sleeping(service) == 1)
+        eventually(lambda: sleeping(service) == 1)
         os.kill(old, signal.SIGKILL)
         assert not {event.kind for event in read_until_cut(stream)} & set(ENDS)
     with service.client() as client:
-        wait_until(lambda: answers(client))
+        eventually(lambda: answers(client))
         assert Sql(client).value("select 1") == 1
     assert child(service, engine=False) != old
     assert "the worker died" in service.log
-    wait_until(lambda: sleeping(service) == 0)
+    eventually(lambda: sleeping(service) == 0)
 
 
 def answers(client: httpx.Client) -> bool:
@@ -93,7 +94,7 @@ def test_kill_of_the_server_of_a_database(start: Start) -> None:
         with Stream(service, "select 1, pg_sleep(60)") as stream:
             events = stream.events()
             assert next(events).kind == "columns"
-            wait_until(lambda: sleeping(service) == 3)
+            eventually(lambda: sleeping(service) == 3)
             os.kill(old, signal.SIGKILL)
             last = list(events)[-1]
         assert last.kind == "error"
@@ -132,13 +133,13 @@ def test_kill_of_the_server_of_the_catalog(start: Start) -> None:
         writing, written = in_background(
             lambda: slow_answer(service, "insert into kept select 8 from pg_sleep(3) returning n")
         )
-        wait_until(lambda: sleeping(service) == 1)
+        eventually(lambda: sleeping(service) == 1)
         os.kill(old, signal.SIGKILL)
         assert sql.value("select n from kept") == 7
         writing.join(RUN_S)
         assert isinstance(written[0], httpx.Response), written
         assert written[0].json()["rows"] == [{"n": 8}], written[0].text
-        wait_until(lambda: client.get("/health").status_code == 200)
+        eventually(lambda: client.get("/health").status_code == 200)
     assert catalog(service) != old
     assert "the engine died" in service.log
     assert "Traceback" not in service.log
@@ -149,4 +150,4 @@ def test_kill_of_the_supervisor_ends_all_workers(start: Start) -> None:
     pids = workers(service)
     assert len(pids) == 3
     service.kill()
-    wait_until(lambda: not any(map(alive, pids)))
+    eventually(lambda: not any(map(alive, pids)))

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -12,9 +11,10 @@ import httpx
 import psycopg
 import pytest
 
-from tests.control import Control, Organization, engine, engine_pid, error_of, new_organization, wait_until
+from tests.control import Control, Organization, engine, engine_pid, error_of, new_organization
 from tests.external import ExternalServer
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.waiting import eventually
 from tests.workers import workers
 from tuplegate.access.transaction_ids import IdKind, TransactionId, TransactionIds
 from tuplegate.engine.port import BadUrl
@@ -165,9 +165,9 @@ def test_an_engine_that_is_down_touches_only_its_own_databases(
         assert home_sql.value("select 1") == 1
     finally:
         second.start()
-    wait_until(lambda: away_sql.answer("select a from t").status_code == 200, SETTLED_S)
+    eventually(lambda: away_sql.answer("select a from t").status_code == 200, SETTLED_S)
     assert away_sql.value("select a from t") == 7
-    wait_until(lambda: settled(pair, second), SETTLED_S)
+    eventually(lambda: settled(pair, second), SETTLED_S)
 
 
 def test_several_organizations_beside_a_shared_server_have_to_be_accepted(second: ExternalServer) -> None:
@@ -198,7 +198,7 @@ def test_a_service_starts_without_an_engine_and_uses_it_when_it_comes() -> None:
         operator = Control(service, service.key)
         assert operator.sql().value("select 1") == 1
         server.start()
-        wait_until(lambda: httpx.get(service.url + "/health", trust_env=False).json()["status"] == "ok", SETTLED_S)
+        eventually(lambda: httpx.get(service.url + "/health", trust_env=False).json()["status"] == "ok", SETTLED_S)
         operator.patch("/v1/engines/late", {"weight": 1000})
         made = operator.post("/v1/databases", {"name": "away"})
         assert made["engine"] == "late"
@@ -317,7 +317,7 @@ def test_a_move_brings_everything(
         assert sql.fails("insert into child (parent) values (101)")["sqlstate"] == "23503"
     assert sql.value("insert into inner_one.counted default values returning id") == 3
     assert [record["action"] for record in operator.all("/v1/audit")[:2]] == ["database.arrive", "database.move"]
-    wait_until(lambda: settled(pair, second), SETTLED_S)
+    eventually(lambda: settled(pair, second), SETTLED_S)
 
 
 def former_ids(service: Service, second: ExternalServer, tenant: Organization) -> dict[str, str]:
@@ -375,7 +375,7 @@ class Writer:
 
     def __enter__(self) -> "Writer":
         self._thread.start()
-        wait_until(lambda: self.rounds > 1)
+        eventually(lambda: self.rounds > 1)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -417,7 +417,7 @@ def test_writers_are_held_and_lose_nothing(operator: Control, tenant: Organizati
             moved = move(operator, tenant, to)
             assert (moved["way"], moved["reason"]) == ("replication", None)
             done = writer.rounds
-            wait_until(lambda: writer.rounds > done + 1)  # noqa: B023 - it is waited for at once
+            eventually(lambda: writer.rounds > done + 1)  # noqa: B023 - it is waited for at once
     writer.check(sql)
 
 
@@ -435,7 +435,7 @@ def test_definitions_that_change_meanwhile_are_not_lost(operator: Control, tenan
     thread = threading.Thread(target=define)
     thread.start()
     try:
-        wait_until(lambda: bool(made))
+        eventually(lambda: bool(made))
         moved = move(operator, tenant, "second")
     finally:
         over.set()
@@ -478,11 +478,12 @@ class HeldMove:
     def wait_for(self, *steps: str) -> None:
         """Until the catalog shows one of these steps."""
         look = "select from move where step = any (%s)"
-        deadline = time.monotonic() + SETTLED_S
-        while self._watcher.execute(look, [list(steps)]).fetchone() is None:
-            assert time.monotonic() < deadline
+
+        def shows() -> object:
             assert not self.answers, self.answers[0]
-            time.sleep(0.002)
+            return self._watcher.execute(look, [list(steps)]).fetchone()
+
+        eventually(shows, SETTLED_S)
 
     def hold(self) -> None:
         """Lets the move come to the change in the catalog and no further."""
@@ -493,7 +494,7 @@ class HeldMove:
             "select from pg_locks l join pg_database d on d.oid = l.database"
             " where not l.granted and l.relation = 'audit'::regclass and d.datname = current_database()"
         )
-        wait_until(lambda: self._watcher.execute(waits).fetchone() is not None, SETTLED_S)
+        eventually(lambda: self._watcher.execute(waits).fetchone() is not None, SETTLED_S)
 
 
 def kill_workers(service: Service) -> None:
@@ -530,11 +531,11 @@ def test_workers_killed_in_a_move(
             moving.wait_for(at)
         kill_workers(pair)
         if at == "the change":  # the engine still waits with what a killed worker has sent, and must not do it later
-            wait_until(lambda: settled(pair, second), SETTLED_S)
+            eventually(lambda: settled(pair, second), SETTLED_S)
     [answer] = moving.answers
     assert answer is None or answer.status_code == 503, answer.text  # it may have been too late to be cut off
-    wait_until(lambda: answers(written), SETTLED_S)
-    wait_until(lambda: settled(pair, second), SETTLED_S)
+    eventually(lambda: answers(written), SETTLED_S)
+    eventually(lambda: settled(pair, second), SETTLED_S)
     assert where(tenant) == ("second" if at == "switched" else "first")
     written("insert into written values (1001)")
     assert written.value("select count(*) from written") == 1001
@@ -550,20 +551,20 @@ def test_an_engine_killed_in_a_move(
         if at == "copying":  # what is made for the copy alone is there as well
             roles = {f"{engine_name(pair, tenant)}_w", f"{engine_name(pair, tenant)}_r"}
             with psycopg.connect(second.url("postgres"), autocommit=True) as other:
-                wait_until(lambda: roles <= names(other))
+                eventually(lambda: roles <= names(other))
         assert tenant.control.get("/v1/databases/main")["state"] == "moving"
         if killed == "first":
             os.kill(engine_pid(pair), signal.SIGKILL)
         else:
             second.crash()
             if at == "copying":
-                wait_until(lambda: bool(moving.answers), SETTLED_S)
+                eventually(lambda: bool(moving.answers), SETTLED_S)
                 assert answers(written), "the source is not touched"
             second.start()
     [answer] = moving.answers
     assert answer is not None
-    wait_until(lambda: answers(written), SETTLED_S)
-    wait_until(lambda: settled(pair, second), SETTLED_S)
+    eventually(lambda: answers(written), SETTLED_S)
+    eventually(lambda: settled(pair, second), SETTLED_S)
     if answer.status_code != 503:  # else the engine was lost, and with it what it would have said of the change
         assert where(tenant) == ("second" if answer.status_code == 200 else "first"), answer.text
     assert written.value("select count(*) from written") == 1000

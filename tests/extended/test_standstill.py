@@ -12,9 +12,10 @@ import pytest
 
 from tests.metrics import scrape
 from tests.processes import alive
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, new_data_dir, remove, running_service, start_service
 from tests.system.test_tls import make_certificate
+from tests.waiting import eventually
 from tests.workers import Caller, callers, connect_to, workers
 
 pytestmark = needs_linux
@@ -46,7 +47,7 @@ def test_a_stopped_worker_is_replaced(service: Service) -> None:
         time.sleep(0.05)
     assert time.monotonic() - stopped_at > 5
     assert slowest < 2
-    wait_until(lambda: len(workers(service)) == 2)
+    eventually(lambda: len(workers(service)) == 2)
     [fresh] = set(workers(service)) - {bystander.pid}
     caller = Caller(service, connect_to(service, pid=fresh))
     assert caller.sql("select 1 as a") == [{"a": 1}]
@@ -76,11 +77,11 @@ def test_a_loop_that_waits_for_a_file(tmp_path: Path) -> None:
             return False
         return True
 
-    wait_until(is_read)
+    eventually(is_read)
     certificate.unlink()
     certificate.write_bytes(content)
-    wait_until(lambda: not alive(victim))
-    wait_until(lambda: len(workers(service)) == 1)
+    eventually(lambda: not alive(victim))
+    eventually(lambda: len(workers(service)) == 1)
     [line] = replacements(service)
     assert "in reload" in str(line["stacks"])
     assert 'tuplegate/http/tls/certificates.py", line' in str(line["stacks"])
@@ -93,7 +94,7 @@ def test_a_loop_that_waits_for_a_file(tmp_path: Path) -> None:
 
 def test_a_pause_of_all_processes_counts_against_nobody(service: Service) -> None:
     """As when a machine is suspended: the supervisor is the first to go on, and finds beats that are old."""
-    wait_until(lambda: len(workers(service)) == 2)
+    eventually(lambda: len(workers(service)) == 2)
     before, logged = workers(service), len(replacements(service))
     for pid in before:
         os.kill(pid, signal.SIGSTOP)

@@ -24,10 +24,10 @@ from tests.control import (
     engine_pid,
     error_of,
     new_organization,
-    wait_until,
     worker_pid,
 )
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.waiting import eventually
 
 SEED = 4711
 SETTLED_S = 60.0
@@ -68,7 +68,7 @@ def settled(service: Service) -> None:
         return last[0].none
 
     try:
-        wait_until(agree, SETTLED_S)
+        eventually(agree, SETTLED_S)
     except AssertionError:
         raise AssertionError(f"after {SETTLED_S:g} s still: {last}") from None
 
@@ -155,7 +155,7 @@ def test_a_worker_that_is_killed_leaves_nothing_half_done(own_service: Service) 
     for _ in range(14):
         request = choose(draw, control)
         answer = interrupt(own_service, request, draw.uniform(0, DELAY_MAX_S), worker_pid(own_service))
-        wait_until(lambda: serving(own_service), 30)
+        eventually(lambda: serving(own_service), 30)
         settled(own_service)
         check_kept(own_service, request, answer)
     check_usable(own_service)
@@ -175,7 +175,7 @@ def test_an_engine_that_is_killed_leaves_nothing_half_done(own_service: Service)
             "engine_unavailable",
             "outcome_unknown",
         ), answer.text
-        wait_until(lambda: serving(own_service), 30)
+        eventually(lambda: serving(own_service), 30)
         settled(own_service)
         check_kept(own_service, request, answer)
     check_usable(own_service)
@@ -196,7 +196,7 @@ def test_every_route_says_that_the_engine_is_away(own_service: Service) -> None:
     os.kill(own_service.process.pid, signal.SIGSTOP)  # so that nobody starts the engine again
     try:
         os.kill(engine_process, signal.SIGKILL)
-        wait_until(lambda: control.ask("GET", "/health").status_code == 503, 30)
+        eventually(lambda: control.ask("GET", "/health").status_code == 503, 30)
         bodies = {
             "POST /v1/console/sessions": {"code": code},
             "POST /v1/databases": {"name": "x"},
@@ -224,7 +224,7 @@ def test_every_route_says_that_the_engine_is_away(own_service: Service) -> None:
             fresh.refused(503, "engine_unavailable", "GET", "/v1/organization")
     finally:
         os.kill(own_service.process.pid, signal.SIGCONT)
-    wait_until(lambda: serving(own_service), 30)
+    eventually(lambda: serving(own_service), 30)
     assert control.get("/v1/databases/main")["delete_protection"] is False
     assert control.get(f"/v1/keys/{key}")["name"] == "k"
     assert session.get("/v1/session")["session"]["scopes"] == ["admin", "operator"]
@@ -242,7 +242,7 @@ def send_and_leave(service: Service, method: str, path: str, body: str, seen: An
             f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.key}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
         )
-        wait_until(seen)
+        eventually(seen)
 
 
 def test_what_a_client_asked_for_is_finished_when_it_leaves(own_service: Service) -> None:
@@ -262,10 +262,10 @@ def test_what_a_client_asked_for_is_finished_when_it_leaves(own_service: Service
             send_and_leave(own_service, "POST", "/v1/databases", body, under_way("select from database where name like"
                            f" '{name}%'"))  # fmt: skip
         for made in (name, f"{name}-copy"):
-            wait_until(lambda made=made: control.get(f"/v1/databases/{made}")["state"] == "active", SETTLED_S)  # type: ignore[misc]
+            eventually(lambda made=made: control.get(f"/v1/databases/{made}")["state"] == "active", SETTLED_S)  # type: ignore[misc]
         gone = under_way(f"select 1 where not exists (select from database where name = '{name}' and state = 'active')")
         send_and_leave(own_service, "DELETE", f"/v1/databases/{name}", "", gone)
-        wait_until(lambda name=name: control.ask("GET", f"/v1/databases/{name}").status_code == 404, SETTLED_S)  # type: ignore[misc]
+        eventually(lambda name=name: control.ask("GET", f"/v1/databases/{name}").status_code == 404, SETTLED_S)  # type: ignore[misc]
     send_and_leave(own_service, "POST", "/v1/organizations", '{"name": "left-org"}',
                    under_way("select from organization where name = 'left-org'"))  # fmt: skip
     settled(own_service)

@@ -15,9 +15,10 @@ import httpx
 import psycopg
 import pytest
 
-from tests.faults import as_superuser, backends, child, definite, eventually, none_in_doubt, send_signal
+from tests.faults import as_superuser, backends, child, definite, none_in_doubt, send_signal
 from tests.processes import children
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
+from tests.waiting import eventually
 
 CLIENTS = 6
 ID = "Tuplegate-Transaction-Id"

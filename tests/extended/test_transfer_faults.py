@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from tests.service import Service, needs_bundled, new_data_dir, remove, start_se
 from tests.transfers.conftest import ROWS, database, numbers
 from tests.transfers.test_transfer import REQUESTS, kill_and_start_again
 from tests.transfers.test_transfer_trouble import staging
+from tests.waiting import eventually
 from tuplegate.client import Client
 
 __all__ = ["database", "numbers"]  # fixtures
@@ -27,13 +27,6 @@ def test_an_import_killed_anywhere_and_started_again_is_complete(
 ) -> None:
     """At each of its requests, before or after the service has acted on it."""
     kill_and_start_again(service, database, tmp_path, numbers, request_number, applied)
-
-
-def wait_until_healthy(database: Client) -> None:
-    deadline = time.monotonic() + 60
-    while database.health().get("status") != "ok":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("victim", [pytest.param("engine", marks=needs_bundled), "service"])
@@ -65,7 +58,7 @@ def test_a_crash_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, numbers
             while done.code != 0:  # the engine may need longer to start than a call is repeated
                 assert done.code in (3, 7, 8), done.err
                 assert "start it again and it goes on" in done.err
-                wait_until_healthy(database)
+                eventually(lambda: database.health().get("status") == "ok")
                 done = Command(running, tmp_path)("import", str(numbers), "--table", "load")
             assert database.query("select count(*), count(distinct id) from load").tuples() == [(ROWS, ROWS)]
             assert database.query("select count(*) from pg_class where relname like 'tuplegate_import%'").value() == 0

@@ -9,6 +9,7 @@ from psycopg.pq.abc import PGresult
 
 from tests.external import ExternalServer, Standby
 from tests.servers import needs_linux
+from tests.waiting import eventually_async
 from tests.wire_proxy import PortProxy
 from tuplegate.engine.libpq.connections.commands import Command
 from tuplegate.engine.libpq.connections.connection import Connection
@@ -50,12 +51,6 @@ def pair() -> Iterator[Pair]:
     made.former.remove()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(_WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def follow(primary: Primary, conninfo: str, promote: Callable[[], None], newer: int) -> None:
     """A session that was open all the time leads to the newer server after the promotion, though the former answers."""
     watching = asyncio.create_task(primary.watch())
@@ -64,7 +59,7 @@ async def follow(primary: Primary, conninfo: str, promote: Callable[[], None], n
             await session.fetch(_PORT)
             before = primary.server
             await asyncio.to_thread(promote)
-            await until(lambda: primary.server not in ("", before))
+            await eventually_async(lambda: primary.server not in ("", before))
             assert primary.has_left(before)
             with_it = session._connection
             assert with_it is not None
@@ -124,7 +119,7 @@ def test_a_connection_that_was_opened_while_the_primary_was_looked_for(pair: Pai
     async def run() -> None:
         watching = asyncio.create_task(primary.watch())
         try:
-            await until(lambda: bool(primary.server))
+            await eventually_async(lambda: bool(primary.server))
             as_the_server_is = Expected("read committed", "off", '"$user", public')
             opened = await primary.open(Meanwhile, conninfo, _WAIT_S, as_the_server_is)
             assert opened.server == primary.server != ""

@@ -17,7 +17,6 @@ from tests.faults import (
     child,
     definite,
     engine_socket_directory,
-    eventually,
     kill_engine,
     kill_worker,
     none_in_doubt,
@@ -26,6 +25,7 @@ from tests.faults import (
 )
 from tests.service import Service, Sql, engine_for, needs_bundled, new_data_dir, remove, start_service
 from tests.tunnel import Tunnel
+from tests.waiting import eventually
 from tests.wire_proxy import At, Fault, PortProxy, WireProxy
 
 ID = "Tuplegate-Transaction-Id"

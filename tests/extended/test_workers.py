@@ -18,8 +18,9 @@ from tests.control import Organization, at_once, in_one_window, new_organization
 from tests.faults import catalog
 from tests.http.test_serializable_pool import SLOTS, fill, shut
 from tests.processes import alive, children, numbers
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, running_service, start_service
+from tests.waiting import eventually
 from tests.workers import Caller, callers, connect, connect_to, workers, workers_of
 
 pytestmark = needs_linux
@@ -40,7 +41,7 @@ def service() -> Iterator[Service]:
 @pytest.fixture
 def each(service: Service) -> Iterator[list[Caller]]:
     """A caller for each worker."""
-    wait_until(lambda: len(workers(service)) == WORKERS)
+    eventually(lambda: len(workers(service)) == WORKERS)
     made = callers(service)
     yield made
     for caller in made:
@@ -92,7 +93,7 @@ def gate(service: Service, caller: Caller, t: str) -> Iterator[None]:
 
 def test_connections_are_spread(service: Service) -> None:
     """No worker is left without connections while others have many."""
-    wait_until(lambda: len(workers(service)) == WORKERS)
+    eventually(lambda: len(workers(service)) == WORKERS)
     opened = [connect(service) for _ in range(10 * WORKERS)]
     try:
         taken = workers_of(service, opened)
@@ -117,14 +118,14 @@ def test_kill_of_one_worker(service: Service, each: list[Caller], t: str) -> Non
     with ThreadPoolExecutor(WORKERS) as pool:
         with gate(service, victim, t):
             running = [pool.submit(caller.sql, f"select count(*) from gate_{t}") for caller in others]
-            wait_until(lambda: waiting(service, f"gate_{t}") == len(others))
+            eventually(lambda: waiting(service, f"gate_{t}") == len(others))
             os.kill(victim.pid, signal.SIGKILL)
-            wait_until(lambda: not alive(victim.pid))
+            eventually(lambda: not alive(victim.pid))
         for answer in running:
             assert answer.result() == [{"count": 0}]
     for caller in others:
         assert caller.sql("select 1 as a") == [{"a": 1}]
-    wait_until(lambda: len(workers(service)) == WORKERS)
+    eventually(lambda: len(workers(service)) == WORKERS)
     [new] = set(workers(service)) - {caller.pid for caller in each}
     caller = Caller(service, connect_to(service, pid=new))
     assert caller.sql("select 1 as a") == [{"a": 1}]
@@ -140,7 +141,7 @@ def test_stop_finishes_what_all_workers_do() -> None:
     with ThreadPoolExecutor(3) as pool:
         with gate(service, each[0], "stop"):
             running = [pool.submit(caller.sql, "select count(*) from gate_stop") for caller in each]
-            wait_until(lambda: waiting(service, "gate_stop") == 3)
+            eventually(lambda: waiting(service, "gate_stop") == 3)
             idle = [connect_to(service, pid=pid) for pid in pids]
             service.process.send_signal(signal.SIGTERM)
             for sock in idle:
@@ -187,13 +188,13 @@ def test_worker_killed_between_prepare_and_commit(service: Service, t: str) -> N
 
     def kill_another() -> bool:
         gid = _kill_one_that_has_prepared(service, t, ids)
-        wait_until(lambda: len(workers(service)) == WORKERS)
+        eventually(lambda: len(workers(service)) == WORKERS)
         left.extend([gid] if gid else [])
         return bool(left)
 
-    wait_until(kill_another)
-    wait_until(lambda: as_superuser(service, f"select 1 from pg_prepared_xacts where gid = '{left[0]}'") == [])
-    wait_until(lambda: left[0] in service.log)
+    eventually(kill_another)
+    eventually(lambda: as_superuser(service, f"select 1 from pg_prepared_xacts where gid = '{left[0]}'") == [])
+    eventually(lambda: left[0] in service.log)
     with service.client() as client:
         there = {row["a"] for row in Sql(client).rows(f"select a from {t}")}
     for caller in callers(service):
@@ -236,13 +237,13 @@ def _kill_one_that_has_prepared(service: Service, t: str, ids: list[str]) -> str
     with ThreadPoolExecutor(1) as pool:
         pool.submit(work)
         try:
-            wait_until(catch)
+            eventually(catch)
         finally:
             if not found:
                 os.kill(victim.pid, signal.SIGKILL)
     victim.close()
     [(gid, connection)] = found
-    wait_until(lambda: as_superuser(service, f"select 1 from pg_stat_activity where pid = {connection}") == [])
+    eventually(lambda: as_superuser(service, f"select 1 from pg_stat_activity where pid = {connection}") == [])
     return gid if as_superuser(service, f"select 1 from pg_prepared_xacts where gid = '{gid}'") else ""
 
 
@@ -254,7 +255,7 @@ def test_outcome_and_abort_through_another_worker(service: Service, each: list[C
     with ThreadPoolExecutor(1) as pool:
         with gate(service, two, t):
             answer = pool.submit(one, "POST", "/v1/transaction", {"statements": statements}, {ID: id})
-            wait_until(lambda: waiting(service, id) == 1)
+            eventually(lambda: waiting(service, id) == 1)
             assert two("GET", f"/v1/transaction/{id}") == (
                 200,
                 {"success": True, "transaction_id": id, "state": "in_progress"},
@@ -283,7 +284,7 @@ def test_idempotency_across_workers(service: Service, each: list[Caller], t: str
     with ThreadPoolExecutor(1) as pool:
         with gate(service, two, t):
             answer = pool.submit(one, "POST", "/v1/transaction", body, key)
-            wait_until(lambda: waiting(service, mark) == 1)
+            eventually(lambda: waiting(service, mark) == 1)
             status, refused = two("POST", "/v1/transaction", body, key)
         assert (status, refused["error"]["code"]) == (409, "idempotency_in_progress")
         status, first = answer.result()
@@ -307,7 +308,7 @@ def test_write_skew_behind_the_load_of_other_workers(service: Service, each: lis
     with ThreadPoolExecutor(1) as pool:
         with shut(service.conninfo(database["name"]), f"gate_{t}"):
             answer = pool.submit(one, "POST", "/v1/transaction", {"statements": statements})
-            wait_until(lambda: waiting(service, f"gate_{t}") == 1)
+            eventually(lambda: waiting(service, f"gate_{t}") == 1)
             two.sql(f"update {t} set b = '0' where a = 1 and ({total}) = 2")
             fill(service, int(slots) + 100, connect_to(service, other_than=one.pid), make_database(service))
         status, body = answer.result()
@@ -394,13 +395,13 @@ def test_permits_survive_the_engine_dying_while_they_are_given_back(service: Ser
                     break
                 connection.rollback()
             giving = f"{WAITING} '%UPDATE quota%'"
-            wait_until(lambda: len(as_superuser(service, giving, on_catalog=True)) == 1)
+            eventually(lambda: len(as_superuser(service, giving, on_catalog=True)) == 1)
             [(number,)] = as_superuser(service, giving, on_catalog=True)
             [process] = [pid for pid in children(catalog(service)) if numbers(pid)[-1] == number]
             os.kill(process, signal.SIGKILL)  # and with it all others, as the engine cannot trust its memory
             with pytest.raises(psycopg.OperationalError):
                 connection.execute("select pg_sleep(60)")
-        wait_until(lambda: each[1]("GET", "/health")[0] == 200)
+        eventually(lambda: each[1]("GET", "/health")[0] == 200)
         return sum(counts) + sum(is_let_through(caller, organization) for _ in range(70) for caller in each[1:])
 
     assert in_one_window(partial(engine_time, service), run) == 200

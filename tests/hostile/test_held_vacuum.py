@@ -3,9 +3,9 @@
 import asyncio
 from functools import partial
 
-from tests.inside import wait_until
 from tests.service import needs_bundled
 from tests.tenants import Tenant, make_tenant_fixture, server_of
+from tests.waiting import eventually
 from tuplegate.engine.postgres.safety.stubborn import Stubborn
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
 from tuplegate.engine.postgres.upkeep.held_vacuum import end_held
@@ -31,14 +31,14 @@ def test_autovacuum_that_evaluates_a_tenants_code_without_end(holder: Tenant) ->
     with server_of(holder) as engine:
         engine.execute("alter system set autovacuum_naptime = '1s'")
         engine.execute("select pg_reload_conf()")
-        wait_until(lambda: engine.execute(held).fetchone() is not None)
+        eventually(lambda: engine.execute(held).fetchone() is not None)
         engine.execute("alter system set autovacuum_naptime = '10d'")
         engine.execute("select pg_reload_conf()")
         [(process,)] = engine.execute(held).fetchall()
         asyncio.run(end(holder, held_s=600))
         assert engine.execute(held).fetchall() == [(process,)], "what has not taken long goes on"
         asyncio.run(end(holder, held_s=0))
-        wait_until(lambda: (process,) not in engine.execute(held).fetchall())
+        eventually(lambda: (process,) not in engine.execute(held).fetchall())
         engine.execute("alter system reset autovacuum_naptime")
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.control import wait_until
 from tests.servers import needs_linux
 from tests.service import Service, Sql, needs_bundled, running_service, since
 from tests.tenants import Tenant, make_tenant_fixture, server_of, undisturbed
+from tests.waiting import eventually
 from tests.workers import peak_mb
 
 MEMORY_MB, TEMP_MB = 128, 16
@@ -151,7 +151,7 @@ def test_a_statement_that_swallows_cancels_is_ended(one: Tenant, two: Tenant) ->
         for error in (each.result() for each in tried):
             assert (error["code"], error["sqlstate"]) == ("timeout", "57014")
         # The answer comes with the last word of the server process, which then has its memory to give back.
-        wait_until(lambda: engine.execute(STILL_RUNNING).fetchone() == (0,))
+        eventually(lambda: engine.execute(STILL_RUNNING).fetchone() == (0,))
     assert [one.sql(scope).value("select 1") for scope in ("write", "read")] == [1, 1]
 
 
@@ -161,9 +161,9 @@ def test_a_client_that_leaves_ends_even_that(one: Tenant, two: Tenant) -> None:
         with one.service.client(one.admin) as client:
             sent = threading.Thread(target=lambda: _give_up(client, STUBBORN["and clients not looked for"]))
             sent.start()
-            wait_until(lambda: engine.execute(STILL_RUNNING).fetchone() != (0,))
+            eventually(lambda: engine.execute(STILL_RUNNING).fetchone() != (0,))
             sent.join()
-        wait_until(lambda: engine.execute(STILL_RUNNING).fetchone() == (0,))
+        eventually(lambda: engine.execute(STILL_RUNNING).fetchone() == (0,))
 
 
 def _give_up(client: httpx.Client, statement: str) -> None:

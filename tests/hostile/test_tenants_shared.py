@@ -1,7 +1,6 @@
 """The names that all databases of a server share are no lever: no tenant prevents or outlives another by naming it."""
 
 import threading
-import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -12,6 +11,7 @@ from tests.external import ExternalServer
 from tests.hostile.test_held_locks import assert_can_be_tried_again, control
 from tests.service import Service, needs_bundled, running_service
 from tests.tenants import Tenant, as_owner, tenant_of
+from tests.waiting import eventually
 
 pytestmark = needs_bundled
 
@@ -85,11 +85,8 @@ def test_a_role_that_others_name_goes_with_its_database(one: Tenant, two: Tenant
 
 
 def eventually_gone(service: Service, roles: set[str]) -> None:
-    deadline = time.monotonic() + 30
     with as_owner(service) as engine:
-        while roles & {str(name) for (name,) in engine.execute("select rolname from pg_roles")}:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        eventually(lambda: not roles & {str(name) for (name,) in engine.execute("select rolname from pg_roles")})
 
 
 @pytest.mark.parametrize(

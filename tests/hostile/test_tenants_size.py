@@ -15,10 +15,10 @@ import pytest
 from psycopg import errors
 
 from tests.cases import each_of
-from tests.control import wait_until
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.tenants import Tenant, server_of, tenant_of, undisturbed
 from tests.tunnel import Tunnel
+from tests.waiting import eventually
 from tests.workers import workers
 
 LIMIT = 24 * 2**20
@@ -105,7 +105,7 @@ def fill(tenant: Tenant) -> None:
     """Fill it, and wait until that was noticed."""
     while size(tenant) <= LIMIT and adds(tenant, MORE):
         pass
-    wait_until(lambda: not adds(tenant))
+    eventually(lambda: not adds(tenant))
     assert size(tenant) > LIMIT
 
 
@@ -263,7 +263,7 @@ def test_what_a_database_takes_in_shared_catalogs_counts(emptied: Tenant, two: T
         assert emptied.write.fails("insert into filled values (1)")["sqlstate"] == FULL
         while emptied.write.rows("select lo_unlink(oid) from (select oid from pg_largeobject_metadata limit 2000) x"):
             pass
-        wait_until(lambda: emptied.write.answer("insert into filled values (1)").json()["success"], 30)
+        eventually(lambda: emptied.write.answer("insert into filled values (1)").json()["success"], 30)
 
 
 def test_many_writers_are_stopped_together(emptied: Tenant, two: Tenant) -> None:
@@ -283,9 +283,9 @@ def test_an_organization_sees_its_limit(emptied: Tenant) -> None:
         control.headers["Authorization"] = f"Bearer {emptied.service.key}"
         changed = control.patch(f"/v1/organizations/{own['id']}", json={"tier": "unlimited"})
         assert changed.status_code == 200, changed.text
-        wait_until(lambda: adds(emptied))
+        eventually(lambda: adds(emptied))
         control.patch(f"/v1/organizations/{own['id']}", json={"tier": "small"})
-        wait_until(lambda: not adds(emptied))
+        eventually(lambda: not adds(emptied))
         assert size(emptied) > LIMIT
 
 
@@ -305,7 +305,7 @@ def test_what_was_begun_before_it_was_full_adds_nothing_either(one: Tenant) -> N
     assert client.post(f"{freeing}/commit", json={}).json()["success"]
     for worker in workers(one.service):
         os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: _told(one, lost) == {"state": "aborted", "reason": "lost"})
+    eventually(lambda: _told(one, lost) == {"state": "aborted", "reason": "lost"})
     one.write("truncate filled")
     one.write("drop table elsewhere")
 
@@ -335,4 +335,4 @@ def fill_by_wire(wire: psycopg.Connection[Any]) -> None:
     """Write ten times what the tier allows, and then a little again and again, unless it is refused."""
     for _ in range(60):
         wire.execute(MORE)
-    wait_until(lambda: wire.execute("insert into filled values (1, '')").rowcount != 1)
+    eventually(lambda: wire.execute("insert into filled values (1, '')").rowcount != 1)

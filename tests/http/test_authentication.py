@@ -9,9 +9,9 @@ import httpx
 import psycopg
 import pytest
 
-from tests.control import wait_until
 from tests.needs import Abilities, by_words, needs
 from tests.service import Service, Sql
+from tests.waiting import eventually
 from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token, read_token
 
 
@@ -339,7 +339,7 @@ def test_a_key_that_ends_is_refused_soon(service: Service, change: str) -> None:
         catalog.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # the service notes its use at the same time
         done = catalog.execute(f"update api_key set {change} where id = %s", [token_id(key)])
         assert done.rowcount == 1
-    wait_until(lambda: ask(service, f"Bearer {key}").status_code != 200)
+    eventually(lambda: ask(service, f"Bearer {key}").status_code != 200)
     check_unauthenticated(ask(service, f"Bearer {key}"))
 
 

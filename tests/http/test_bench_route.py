@@ -10,9 +10,10 @@ import httpx
 import psycopg
 import pytest
 
-from tests.inside import owner, scratch_schemas, wait_until
+from tests.inside import owner, scratch_schemas
 from tests.needs import needs
 from tests.service import Service, make_key
+from tests.waiting import eventually
 from tuplegate.data_plane.bench import percentile
 from tuplegate.data_plane.workloads import WORKLOADS
 
@@ -33,7 +34,7 @@ def running(service: Service, connection: Connection) -> Iterator[str]:
     with socket.create_connection((address.hostname, address.port)) as client:
         head = f"GET /bench?seconds=10&workload=insert HTTP/1.1\r\nHost: {address.netloc}\r\n"
         client.sendall(f"{head}Authorization: Bearer {service.key}\r\n\r\n".encode())
-        wait_until(lambda: _measuring(connection, others) != "")
+        eventually(lambda: _measuring(connection, others) != "")
         yield _measuring(connection, others)
 
 
@@ -109,9 +110,9 @@ def test_there_is_one_at_a_time(service: Service, inside: Connection) -> None:
         answer = second.get("/bench?seconds=1")
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "already_running")
         assert answer.json()["error"]["retryable"] is True
-    wait_until(lambda: scratch_schemas(inside) == [])
+    eventually(lambda: scratch_schemas(inside) == [])
     with service.client() as third:
-        wait_until(lambda: third.get("/bench?seconds=1&concurrency=1").status_code == 200)
+        eventually(lambda: third.get("/bench?seconds=1&concurrency=1").status_code == 200)
 
 
 @needs("lock_table")
@@ -121,9 +122,9 @@ def test_a_benchmark_whose_client_leaves_is_cancelled(service: Service, inside: 
     with owner(service) as other, other.transaction(force_rollback=True):
         with running(service, inside) as schema:
             other.execute(f"lock table {schema}.bench_events in access exclusive mode")
-            wait_until(lambda: inside.execute(waiting).fetchone() == (8,))
-        wait_until(lambda: inside.execute(waiting).fetchone() == (0,), 20)
-    wait_until(lambda: scratch_schemas(inside) == [])
+            eventually(lambda: inside.execute(waiting).fetchone() == (8,))
+        eventually(lambda: inside.execute(waiting).fetchone() == (0,), 20)
+    eventually(lambda: scratch_schemas(inside) == [])
 
 
 def test_percentiles_are_times_that_were_measured() -> None:

@@ -10,9 +10,10 @@ import httpx
 import psycopg
 import pytest
 
-from tests.inside import engine_of, owner, scratch_schemas, tenant_of, wait_until
+from tests.inside import engine_of, owner, scratch_schemas, tenant_of
 from tests.needs import needs
 from tests.service import ENGINE, Service, Sql, new_data_dir, newer_than, remove, start_service
+from tests.waiting import eventually
 from tuplegate.data_plane.capabilities.isolation import RACES
 from tuplegate.data_plane.capabilities.matrix import PROBES
 from tuplegate.data_plane.capabilities.probes import AnyProbe, Probed, does, fails, gives, probe
@@ -315,6 +316,6 @@ def test_probes_that_pile_up_are_turned_away(service: Service) -> None:
         with other.transaction(force_rollback=True):
             other.execute("create extension pg_trgm")  # the probe waits for the end of this
             answers = [threads.submit(ask, number) for number in range(asked)]
-            wait_until(lambda: sum(answer.done() for answer in answers) == asked - _AT_ONCE)
+            eventually(lambda: sum(answer.done() for answer in answers) == asked - _AT_ONCE)
             assert {answer.result() for answer in answers if answer.done()} == {503}
         assert Counter(answer.result() for answer in answers) == {503: asked - _AT_ONCE, 200: _AT_ONCE}

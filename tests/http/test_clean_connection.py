@@ -6,7 +6,6 @@ The service here has one connection per database and scope, so the next request 
 import contextlib
 import json
 import socket
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 from tests.cases import each_of
 from tests.needs import needs
 from tests.service import Service, Sql, make_key
+from tests.waiting import eventually
 
 pytestmark = needs("postgresql")
 """What holds on any engine is in `test_clean_anywhere.py`."""
@@ -453,8 +453,8 @@ def test_a_client_that_leaves_takes_everything_with_it(
     ).encode() + body
     with socket.create_connection((address.hostname, address.port or 80)) as client:
         client.sendall(request)
-        wait_until(lambda: count(engine, running) == 1)
-    wait_until(lambda: count(engine, running) == 0)
+        eventually(lambda: count(engine, running) == 1)
+    eventually(lambda: count(engine, running) == 0)
     assert state(one) == before
     assert one.value("select to_regclass('scratch.made') is null") is True
 
@@ -473,9 +473,9 @@ def test_code_of_a_client_that_has_left_is_noticed(single: Service, one: Sql, re
         sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
         with pytest.raises(httpx.ReadTimeout):
             one.client.post("/v1/query", json={"sql": stubborn}, timeout=0.5)
-        wait_until(lambda: count(owner, sleeping) == 1)
+        eventually(lambda: count(owner, sleeping) == 1)
         reader.value("select 1")  # asks for code before there is any
-        wait_until(lambda: count(owner, "select count(*) from pg_proc where proname = 'leave'") == 1)
+        eventually(lambda: count(owner, "select count(*) from pg_proc where proname = 'leave'") == 1)
         reader.value("select scratch.leave()")
         assert reader.value("select current_setting('app.left', true)") is None
 
@@ -504,14 +504,6 @@ def count(engine: "psycopg.Connection[tuple[Any, ...]]", query: str) -> int:
     row = engine.execute(query).fetchone()
     assert row is not None
     return int(row[0])
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    """Not as long as the statements that are to be cancelled."""
-    deadline = time.monotonic() + 20
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_client_that_leaves_while_it_waits_takes_nothing_away(single: Service, one: Sql) -> None:

@@ -8,20 +8,11 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from tests.control import (
-    Control,
-    Organization,
-    at_once,
-    disagreements,
-    engine,
-    engine_name,
-    error_of,
-    sleeping,
-    wait_until,
-)
+from tests.control import Control, Organization, at_once, disagreements, engine, engine_name, error_of, sleeping
 from tests.needs import needs
 from tests.service import Service, Sql
 from tests.tenants import PAUSE_S
+from tests.waiting import eventually
 
 pytestmark = needs("postgresql")
 """Elsewhere copies are refused: see `test_lacking.py`."""
@@ -287,11 +278,11 @@ def test_a_source_under_load_is_copied_and_loses_nothing(control: Control) -> No
     def copy() -> int:
         try:
             observer = control.sql(database="busy")
-            wait_until(lambda: observer.value("select count(distinct client) from writes") == 4, 30)
+            eventually(lambda: observer.value("select count(distinct client) from writes") == 4, 30)
             for name in copies:
                 control.post("/v1/databases", {"name": name, "clone_of": "busy"})
             seen = observer.value("select count(*) from writes")
-            wait_until(lambda: observer.value("select count(*) from writes") > seen, 30)
+            eventually(lambda: observer.value("select count(*) from writes") > seen, 30)
         finally:
             stop.set()
         return 0
@@ -312,13 +303,13 @@ def test_a_source_that_is_not_let_go_of_is_not_copied(control: Control, service:
     holder("create sequence refused")  # whoever runs already sees its next value
 
     def copy() -> str:
-        wait_until(lambda: sleeping(service, id))
+        eventually(lambda: sleeping(service, id))
         control.refused(503, "busy", "POST", "/v1/databases", {"name": "held-copy", "clone_of": "held"})
         other_client("select nextval('refused')")
         return "refused"
 
     def use() -> str:
-        wait_until(lambda: not holding or sleeping(service, id))
+        eventually(lambda: not holding or sleeping(service, id))
         while holding:
             assert other_client.value("select 1") == 1
             time.sleep(PAUSE_S)
@@ -353,7 +344,7 @@ def test_what_a_reset_has_left_behind_does_not_touch_the_tenants_rights(control:
         def cleared() -> bool:
             return connection.execute("select from leftover where engine_name = %s", [name]).fetchone() is None
 
-        wait_until(cleared)
+        eventually(cleared)
     sql("create table later (x int)")
     key = control.post("/v1/keys", {"name": "r", "scopes": ["read"], "database": "interrupted"})["key"]
     assert control.sql(key).fails("select * from later")["sqlstate"] == "42501"

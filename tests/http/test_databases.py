@@ -18,10 +18,10 @@ from tests.control import (
     list_engine,
     new_organization,
     sleeping,
-    wait_until,
 )
 from tests.needs import Abilities
 from tests.service import Service
+from tests.waiting import eventually
 
 RECORD = {"id", "name", "state", "engine", "default", "delete_protection", "size_bytes", "created_at", "activity"}
 _numbers = count(1)
@@ -189,7 +189,7 @@ def test_a_deleted_database_is_gone(control: Control, service: Service) -> None:
     assert [sql.value("select 1") for sql in tokens] == [1, 1, 1]
     assert control.delete(f"/v1/databases/{name}") == {"success": True, "state": "gone"}
     for sql in tokens:
-        wait_until(lambda sql=sql: sql.answer("select 1").status_code == 401)  # type: ignore[misc]
+        eventually(lambda sql=sql: sql.answer("select 1").status_code == 401)  # type: ignore[misc]
     control.refused(404, "not_found", "GET", f"/v1/keys/{key['id']}")
     control.refused(404, "not_found", "GET", f"/v1/databases/{name}")
     assert [left for left in list_engine(service) if left.startswith(there)] == []
@@ -203,7 +203,7 @@ def test_what_runs_in_a_database_that_is_deleted_ends(control: Control, service:
     sql = control.sql(database=name)
 
     def delete() -> int:
-        wait_until(lambda: sleeping(service, id))
+        eventually(lambda: sleeping(service, id))
         return control.ask("DELETE", f"/v1/databases/{name}").status_code
 
     slow, deleted = at_once([lambda: sql.answer("select pg_sleep(25)").status_code, delete])

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.control import Control, Organization, engine, error_of, new_organization, wait_until
+from tests.control import Control, Organization, engine, error_of, new_organization
 from tests.service import Service, Sql
+from tests.waiting import eventually
 
 RECORD = {
     "id",
@@ -81,7 +82,7 @@ def test_the_last_use_is_on_record(control: Control) -> None:
     made = make(control)
     assert control.get(f"/v1/keys/{made['id']}")["last_used_at"] is None
     control.sql(made["key"]).value("select 1")
-    wait_until(lambda: control.get(f"/v1/keys/{made['id']}")["last_used_at"] is not None)
+    eventually(lambda: control.get(f"/v1/keys/{made['id']}")["last_used_at"] is not None)
     assert control.get(f"/v1/keys/{made['id']}")["last_used_at"] > made["created_at"]
 
 
@@ -92,7 +93,7 @@ def test_a_key_is_changed(control: Control) -> None:
     assert sql.fails("create table by_key (x int)")["sqlstate"] in ("25006", "42501")
     changed = control.patch(f"/v1/keys/{made['id']}", {"scopes": ["write"]})
     assert (changed["name"], changed["scopes"], changed["expires_at"]) == ("k", ["write"], None)
-    wait_until(lambda: sql.answer("create table if not exists by_key (x int)").json()["success"])
+    eventually(lambda: sql.answer("create table if not exists by_key (x int)").json()["success"])
     changed = control.patch(f"/v1/keys/{made['id']}", {"name": "renamed", "expires_in": 3600})
     ends = datetime.fromisoformat(changed["expires_at"]) - datetime.fromisoformat(changed["created_at"])
     assert timedelta(seconds=3600) <= ends < timedelta(seconds=3700)
@@ -108,7 +109,7 @@ def test_a_revoked_key_is_refused_everywhere(control: Control) -> None:
     assert not refused(sql)
     revoked = control.delete(f"/v1/keys/{made['id']}")
     assert (revoked["id"], revoked["state"]) == (made["id"], "revoked")
-    wait_until(lambda: refused(sql))
+    eventually(lambda: refused(sql))
     itself.refused(401, "unauthenticated", "GET", "/v1/keys")
     itself.refused(401, "unauthenticated", "POST", "/v1/session")
     for method, path, body in (
@@ -126,7 +127,7 @@ def test_a_key_may_revoke_itself(control: Control) -> None:
     made = make(control, "admin")
     itself = control.with_token(made["key"])
     assert itself.delete(f"/v1/keys/{made['id']}")["state"] == "revoked"
-    wait_until(lambda: itself.ask("GET", "/v1/keys").status_code == 401)
+    eventually(lambda: itself.ask("GET", "/v1/keys").status_code == 401)
 
 
 def test_a_key_expires(control: Control) -> None:
@@ -134,11 +135,11 @@ def test_a_key_expires(control: Control) -> None:
     made = make(control, "admin", expires_in=1)
     sql = control.sql(made["key"])
     session = control.with_token(made["key"]).ask("POST", "/v1/session")
-    wait_until(lambda: refused(sql))
+    eventually(lambda: refused(sql))
     assert control.get(f"/v1/keys/{made['id']}")["state"] == "expired"
     control.with_token(made["key"]).refused(401, "unauthenticated", "GET", "/v1/organization")
     if session.status_code == 201:
-        wait_until(lambda: refused(control.sql(session.json()["token"])))
+        eventually(lambda: refused(control.sql(session.json()["token"])))
     control.refused(409, "wrong_state", "PATCH", f"/v1/keys/{made['id']}", {"expires_in": None})
     control.refused(409, "wrong_state", "POST", f"/v1/keys/{made['id']}/rotate", {})
     assert control.delete(f"/v1/keys/{made['id']}")["state"] == "revoked"
@@ -155,7 +156,7 @@ def test_a_rotated_key_has_another_secret(control: Control) -> None:
     assert rotated["hint"] == f"{rotated['key'][:10]}…{rotated['key'][-4:]}"
     assert (rotated["id"], rotated["scopes"], rotated["created_at"]) == (made["id"], ["write"], made["created_at"])
     assert not refused(control.sql(rotated["key"]))
-    wait_until(lambda: refused(old))
+    eventually(lambda: refused(old))
 
 
 def test_sessions_end_with_the_secret_that_opened_them(control: Control) -> None:
@@ -171,7 +172,7 @@ def test_sessions_end_with_the_secret_that_opened_them(control: Control) -> None
     assert not any(map(refused, (first, during, second)))
     third_key = control.post(f"/v1/keys/{made['id']}/rotate", {"grace_seconds": 1}, status=200)["key"]
     third = open_by(third_key)
-    wait_until(lambda: all(map(refused, (first, during, second))))
+    eventually(lambda: all(map(refused, (first, during, second))))
     assert not refused(third)
 
 
@@ -184,11 +185,11 @@ def test_a_grace_lets_both_secrets_work(control: Control) -> None:
     assert not refused(old)
     assert not refused(new)
     last = control.post(f"/v1/keys/{made['id']}/rotate", {"grace_seconds": 1}, status=200)
-    wait_until(lambda: refused(old))
-    wait_until(lambda: refused(new))
+    eventually(lambda: refused(old))
+    eventually(lambda: refused(new))
     assert not refused(control.sql(last["key"]))
     control.delete(f"/v1/keys/{made['id']}")
-    wait_until(lambda: refused(control.sql(last["key"])))
+    eventually(lambda: refused(control.sql(last["key"])))
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------

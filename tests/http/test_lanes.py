@@ -12,10 +12,11 @@ import psycopg
 import pytest
 
 from tests.control import Control
-from tests.inside import owner, tenant_of, wait_until
+from tests.inside import owner, tenant_of
 from tests.metrics import scrape
 from tests.needs import needs
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.waiting import eventually
 from tests.wire import Wire
 
 pytestmark = needs("lock_table")
@@ -60,7 +61,7 @@ def emptied(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "narrow" in request.fixturenames:
         service = request.getfixturevalue("narrow")
-        wait_until(lambda: in_lanes(service) == (0, 0))
+        eventually(lambda: in_lanes(service) == (0, 0))
         with owner(service) as inside:
             inside.execute("truncate written")
 
@@ -151,11 +152,11 @@ def shut_gate(service: Service) -> Iterator[Callable[[], None]]:
 def hold(service: Service, caller: Caller) -> None:
     """Takes the only place."""
     caller.ask(COUNT)
-    wait_until(lambda: at_the_gate(service) == 1)
+    eventually(lambda: at_the_gate(service) == 1)
 
 
 def wait_in_lane(service: Service, waiting: int) -> None:
-    wait_until(lambda: in_lanes(service) == (1, waiting))
+    eventually(lambda: in_lanes(service) == (1, waiting))
 
 
 def test_those_that_wait_are_answered_in_order(narrow: Service, call: Call) -> None:
@@ -247,7 +248,7 @@ def test_one_that_has_waited_too_long_is_not_run(start: Start, call: Call) -> No
     holder, caller = call(service), call(service)
     with shut_gate(service) as open_gate:
         holder.send(holder.whole({"statements": [{"sql": COUNT}]}, "/v1/transaction"))
-        wait_until(lambda: at_the_gate(service) == 1)
+        eventually(lambda: at_the_gate(service) == 1)
         caller.write("late")
         wait_in_lane(service, 1)
         assert code(caller.answer()) == (503, "busy")
@@ -257,7 +258,7 @@ def test_one_that_has_waited_too_long_is_not_run(start: Start, call: Call) -> No
         caller.write("again")
         assert rows(caller.answer()) == [{"name": "again"}]
     assert written(service) == ["again"]
-    wait_until(lambda: in_lanes(service) == (0, 0))
+    eventually(lambda: in_lanes(service) == (0, 0))
 
 
 def test_no_more_wait_than_may(start: Start, call: Call) -> None:

@@ -3,16 +3,18 @@
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import httpx
 import pytest
 
 from tests.activity import Activity
 from tests.control import Control
-from tests.http.test_open_transactions import Open, error_of, revoke, rows, until
+from tests.http.test_open_transactions import Open, error_of, revoke, rows
 from tests.needs import needs
 from tests.service import Service, make_key
 from tests.tenants import Tenant, undisturbed
+from tests.waiting import eventually
 from tests.workers import peak_mb
 
 NDJSON = {"Accept": "application/x-ndjson"}
@@ -47,7 +49,7 @@ def test_it_is_aborted_when_its_connection_is_gone(activity: Activity, client: h
         pid = backend_of(activity, opened)
         opened.query(statement)
         activity.terminate(pid)
-        until(lambda opened=opened: opened.state["state"] == "aborted")
+        eventually(partial(opened.is_in, "aborted"))
         assert opened.state["reason"] == "lost"
         for what in ("query", "commit"):
             body = {"sql": "select 1"} if what == "query" else {}
@@ -61,7 +63,7 @@ def test_the_last_answer_of_a_lost_one_is_repeated(activity: Activity, client: h
     pid = backend_of(activity, opened)
     first = opened.post("query", sql="insert into lost values (1, 'a') returning id", sequence=1)
     activity.terminate(pid)
-    until(lambda: opened.state["state"] == "aborted")
+    eventually(lambda: opened.state["state"] == "aborted")
     assert opened.post("query", sql="insert into lost values (1, 'a') returning id", sequence=1).json() == first.json()
     assert error_of(opened.post("commit", sequence=2)) == (409, "transaction_aborted")
 
@@ -71,7 +73,7 @@ def test_those_that_are_lost_make_room(activity: Activity, client: httpx.Client)
     opened = [Open(client) for _ in range(16)]
     for one in opened:
         activity.terminate(backend_of(activity, one))
-    until(lambda: all(one.state["state"] == "aborted" for one in opened))
+    eventually(lambda: all(one.state["state"] == "aborted" for one in opened))
     again = [Open(client) for _ in range(16)]
     for one in again:
         one.rollback()
@@ -86,7 +88,7 @@ def test_a_connection_lost_in_a_statement(activity: Activity, client: httpx.Clie
     answers: list[httpx.Response] = []
     running = threading.Thread(target=lambda: answers.append(opened.post("query", sql=slow, sequence=1)))
     running.start()
-    until(lambda: activity.count_running("pg_sleep(20") == 1)
+    eventually(lambda: activity.count_running("pg_sleep(20") == 1)
     activity.terminate(pid)
     running.join()
     assert error_of(answers[0]) == (503, "engine_unavailable")
@@ -149,7 +151,7 @@ def test_a_key_that_is_revoked_while_a_statement_runs(
         answers: list[httpx.Response] = []
         running = threading.Thread(target=lambda: answers.append(opened.post("query", sql=slow)))
         running.start()
-        until(lambda: activity.count_running("pg_sleep(25") == 1)
+        eventually(lambda: activity.count_running("pg_sleep(25") == 1)
         revoke(service, key)
         assert client.post("/v1/query", json={"sql": TAKEN, "timeout_ms": 15000}).json()["success"]
         running.join()

@@ -8,10 +8,11 @@ import httpx
 import psycopg
 import pytest
 
-from tests.control import TIERS, Control, Organization, error_of, new_organization, wait_until
+from tests.control import TIERS, Control, Organization, error_of, new_organization
 from tests.metrics import CONTENT_TYPE, Page, fallen, scrape
 from tests.needs import Abilities, needs
 from tests.service import Service, Sql, running_service
+from tests.waiting import eventually
 from tuplegate import __version__
 from tuplegate.metrics.page import DATABASES_SHOWN
 from tuplegate.metrics.table import METRICS
@@ -163,7 +164,7 @@ def test_what_recovery_commits_is_counted(service: Service, sql: Sql) -> None:
         connection.execute("begin isolation level read committed")
         connection.execute("insert into left_behind values (1)")
         connection.execute(f"prepare transaction 'tuplegate_{row[0]}_metrics'".encode())
-    wait_until(lambda: scrape(service).value("in_doubt_recovered_total") == before + 1, 30)
+    eventually(lambda: scrape(service).value("in_doubt_recovered_total") == before + 1, 30)
     assert sql.value("select a from left_behind") == 1
 
 
@@ -180,7 +181,7 @@ def test_streams(service: Service, client: httpx.Client) -> None:
         assert during.value("engine_connections", state="open") > during.value("engine_connections", state="idle")
         for _ in lines:
             pass
-    wait_until(lambda: scrape(service).value("streams_open") == 0)
+    eventually(lambda: scrape(service).value("streams_open") == 0)
     after = scrape(service)
     assert after.value("stream_rows_total") - before.value("stream_rows_total") == 100_000
     assert after.value("attempts_total", kind="stream") - before.value("attempts_total", kind="stream") == 1
@@ -191,7 +192,7 @@ def test_a_client_that_leaves_has_no_status(service: Service, client: httpx.Clie
     before = scrape(service).value("requests_total", **left)
     with pytest.raises(httpx.ReadTimeout):
         client.post("/v1/query", json={"sql": "select pg_sleep(20)"}, timeout=0.5)
-    wait_until(lambda: scrape(service).value("requests_total", **left) == before + 1)
+    eventually(lambda: scrape(service).value("requests_total", **left) == before + 1)
 
 
 def test_quota_refusals(service: Service) -> None:
@@ -219,8 +220,8 @@ def test_pool_and_lanes(service: Service, sql: Sql) -> None:
         try:
             waiting = [pool.submit(Sql(many).answer, "select * from locked") for _ in range(requests)]
             with httpx.Client() as asking:
-                wait_until(lambda: scrape(service, asking).value("requests_running", plane="data") == requests, 25)
-                wait_until(lambda: scrape(service, asking).value("engine_connections_waiting") == running - size, 25)
+                eventually(lambda: scrape(service, asking).value("requests_running", plane="data") == requests, 25)
+                eventually(lambda: scrape(service, asking).value("engine_connections_waiting") == running - size, 25)
                 page = scrape(service, asking)
             assert page.value("lane_requests", state="running") == running
             assert page.value("lane_requests", state="waiting") == requests - running
@@ -259,7 +260,7 @@ def test_what_is_on_record_still_counts(service: Service) -> None:
     made.control.sql()("select 1")
     labels = {"organization": made.id}
     before = scrape(service).total("database_requests_total", **labels)
-    wait_until(lambda: bool(made.control.get("/v1/usage")["items"]))
+    eventually(lambda: bool(made.control.get("/v1/usage")["items"]))
     assert scrape(service).total("database_requests_total", **labels) > before
 
 

@@ -9,10 +9,11 @@ import httpx
 import psycopg
 import pytest
 
-from tests.http.test_open_transactions import Open, error_of, rows, until
+from tests.http.test_open_transactions import Open, error_of, rows
 from tests.http.test_serializable_pool import SLOTS, fill, shut
 from tests.metrics import scrape
 from tests.service import Service, Sql, needs_bundled
+from tests.waiting import eventually
 
 PREPARED = "select gid from pg_prepared_xacts"
 WAITING = "select pid from pg_stat_activity where datname = %s and wait_event_type = 'Lock'"
@@ -29,7 +30,7 @@ def notes(client: httpx.Client) -> Iterator[None]:
 
 def wait_for_two_phases(client: httpx.Client) -> None:
     """Wait until the service knows that the database has no code of its own, which it asks after a table was made."""
-    until(lambda: Open(client).commit(statement="insert into gate values (0)")["commit"] == "two_phase")
+    eventually(lambda: Open(client).commit(statement="insert into gate values (0)")["commit"] == "two_phase")
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def stuck(service: Service, opened: Open, database: str, **body: Any) -> Iterato
     with psycopg.connect(service.server_of(), autocommit=True) as engine:
         with shut(service.conninfo(database), "gate"):
             thread.start()
-            until(lambda: engine.execute(WAITING, [database]).fetchall())
+            eventually(lambda: engine.execute(WAITING, [database]).fetchall())
             yield answers
         thread.join()
 
@@ -103,7 +104,7 @@ def test_the_time_limit_of_the_last_statement_holds(
 ) -> None:
     opened = Open(client, statement="insert into notes values (1, 'a')")
     with stuck(service, opened, database, timeout_ms=300) as answers:
-        until(lambda: answers)
+        eventually(lambda: answers)
     assert answers[0].json()["error"]["sqlstate"] == "57014"
     assert opened.state["state"] == "aborted"
     assert rows(client) == []
@@ -115,7 +116,7 @@ def test_an_abort_reaches_the_last_statement(
     opened = Open(client, statement="insert into notes values (1, 'a')")
     with stuck(service, opened, database) as answers:
         assert client.post(f"/v1/transaction/{opened.id}/abort").json()["state"] == "aborted"
-        until(lambda: answers)
+        eventually(lambda: answers)
     assert answers[0].json()["success"] is False
     assert rows(client) == []
 
@@ -127,7 +128,7 @@ def test_a_connection_that_is_lost_before_it_is_prepared(
     with stuck(service, opened, database) as answers, psycopg.connect(service.server_of()) as engine:
         for (pid,) in engine.execute(WAITING, [database]).fetchall():
             engine.execute("select pg_terminate_backend(%s)", [pid])
-        until(lambda: answers)
+        eventually(lambda: answers)
     assert error_of(answers[0]) == (503, "engine_unavailable")
     assert opened.state == {"success": True, "transaction_id": opened.id, "state": "aborted", "reason": "lost"}
     assert rows(client) == []
@@ -160,7 +161,7 @@ def test_write_skew_is_found_while_the_last_statement_waits(
     with stuck(service, opened, database, timeout_ms=60000) as answers:
         sql("update notes set text = 'off' where id = 2 and (select count(*) from notes where text = 'on') = 2")
         fill(service, int(row[0]) + 100)
-        until(lambda: answers)
+        eventually(lambda: answers)
     failed = answers[0].json()
     assert (failed["error"]["sqlstate"], failed["error"]["retryable"]) == ("40001", True)
     assert scrape(service).value("guard_conflicts_total") > ended

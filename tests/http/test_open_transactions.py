@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from tests.activity import Activity
 from tests.faults import backends
 from tests.needs import needs
 from tests.service import ENGINE, Service, make_key
+from tests.waiting import eventually
 
 
 class Open:
@@ -41,6 +41,9 @@ class Open:
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
+
+    def is_in(self, *states: str) -> bool:
+        return self.state["state"] in states
 
     def rollback(self) -> dict[str, Any]:
         answer = self.client.post(f"/v1/transaction/{self.id}/rollback")
@@ -93,7 +96,7 @@ def test_it_is_committed_in_two_phases(client: httpx.Client, table: str) -> None
     def commit() -> str:
         return str(Open(client).commit(statement=f"insert into notes values ({next(numbers)}, 'a')")["commit"])
 
-    until(lambda: commit() == "two_phase")
+    eventually(lambda: commit() == "two_phase")
 
 
 def test_two_requests_suffice(client: httpx.Client, table: str) -> None:
@@ -306,7 +309,7 @@ def test_a_stream_whose_reader_leaves_ends_nothing_else(client: httpx.Client, ta
         headers={"Accept": "application/x-ndjson"},
     ) as answer:
         next(answer.iter_lines())
-    until(lambda: opened.post("query", sql="savepoint a").status_code == 200)
+    eventually(lambda: opened.post("query", sql="savepoint a").status_code == 200)
     state = opened.state["state"]
     assert state in ("open", "failed")
     if state == "open":
@@ -330,19 +333,12 @@ def test_a_reader_that_does_not_read_does_not_hold_locks(client: httpx.Client, s
             headers={"Accept": "application/x-ndjson"},
         ) as answer,
     ):
-        until(lambda: rows(client, stuck))
+        eventually(lambda: rows(client, stuck))
         assert client.post(f"/v1/transaction/{opened.id}/abort", timeout=15).json()["state"] == "aborted"
         assert rows(client) == []
         *_, last = answer.iter_lines()  # it is there as a whole, to its last word
         told = json.loads(last)
         assert (told["event"], told["data"]["error"]["code"]) == ("error", "transaction_aborted")
-
-
-def until(reached: Any, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_number_sent_again_gets_its_own_answer_after_a_request_without_one(client: httpx.Client, table: str) -> None:
@@ -382,7 +378,7 @@ def test_one_request_at_a_time(client: httpx.Client, service: Service) -> None:
     with service.client() as other:
         running = threading.Thread(target=lambda: opened.query(slow))
         running.start()
-        until(lambda: runs(service, slow))
+        eventually(lambda: runs(service, slow))
         answer = other.post(f"/v1/transaction/{opened.id}/query", json={"sql": "select 1"})
         assert error_of(answer) == (409, "transaction_in_use")
         running.join()
@@ -391,14 +387,14 @@ def test_one_request_at_a_time(client: httpx.Client, service: Service) -> None:
 
 
 def test_it_expires(client: httpx.Client, table: str) -> None:
-    idle = Open(client, idle_timeout_ms=300)
-    old = Open(client, timeout_ms=600)
+    idle = Open(client, idle_timeout_ms=1000)
+    old = Open(client, timeout_ms=1000)
     idle.query("insert into notes values (1, 'a')")
-    until(lambda: idle.state["state"] == "aborted")
+    eventually(lambda: idle.state["state"] == "aborted")
     assert idle.state["reason"] == "idle"
     assert error_of(idle.post("query", sql="select 1")) == (410, "transaction_expired")
     assert error_of(idle.post("commit")) == (410, "transaction_expired")
-    until(lambda: old.state["state"] == "aborted")
+    eventually(lambda: old.state["state"] == "aborted")
     assert old.state["reason"] == "lifetime"
     assert rows(client) == []
 
@@ -407,12 +403,12 @@ def test_it_expires(client: httpx.Client, table: str) -> None:
 @pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
 def test_a_request_during_its_rollback_learns_why_it_ends(client: httpx.Client, service: Service, accept: str) -> None:
     """Also if it is sent again: the answer to a stream is not kept, but nothing else can be said."""
-    opened = Open(client, idle_timeout_ms=300)
+    opened = Open(client, idle_timeout_ms=1000)
     pid = opened.query("select pg_backend_pid() as pid")["rows"][0]["pid"]
     [process] = [pid] if ENGINE else backends(service, f"pid = {pid}")
     os.kill(process, signal.SIGSTOP)
     threading.Timer(2, os.kill, (process, signal.SIGCONT)).start()
-    until(lambda: opened.state["state"] == "aborted")
+    eventually(lambda: opened.state["state"] == "aborted")
     for _ in range(2):
         answer = client.post(
             f"/v1/transaction/{opened.id}/query", json={"sql": "select 1", "sequence": 1}, headers={"Accept": accept}
@@ -446,7 +442,7 @@ def test_the_end_of_its_life_ends_what_it_runs(client: httpx.Client) -> None:
     failed = opened.query("select pg_sleep(20)")
     assert failed["success"] is False
     assert failed["error"]["sqlstate"] == "57014"
-    until(lambda: opened.state["state"] == "aborted")
+    eventually(lambda: opened.state["state"] == "aborted")
     assert opened.state["reason"] == "lifetime"
 
 
@@ -512,7 +508,7 @@ def test_an_abort_while_a_statement_runs(client: httpx.Client, service: Service,
     running = threading.Thread(target=lambda: seen.append(opened.query(slow)))
     running.start()
     with service.client() as other:
-        until(lambda: runs(service, slow))
+        eventually(lambda: runs(service, slow))
         assert other.post(f"/v1/transaction/{opened.id}/abort").json()["state"] == "aborted"
     running.join()
     assert seen[0]["success"] is False
@@ -616,7 +612,7 @@ def test_a_commit_does_not_wait_for_those_that_wait_for_it(service: Service, cli
     for thread in waiting:
         thread.start()
     activity = Activity(service)
-    until(lambda: activity.count_running("update notes") >= 2)
+    eventually(lambda: activity.count_running("update notes") >= 2)
     activity.connection.close()
     opened.commit()
     for thread in waiting:

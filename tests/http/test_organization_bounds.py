@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.control import Control, Organization, new_organization, wait_until
+from tests.control import Control, Organization, new_organization
 from tests.needs import needs
 from tests.service import Service, Sql
+from tests.waiting import eventually
 
 MB = 2**20
 MEASURED_S = 120.0
@@ -41,13 +42,13 @@ def test_the_databases_of_an_organization_share_its_disk(operator: Control, boun
     most = measure(bounded) - 4 * MB
     bound(operator, bounded, organization_bytes_max=most)
     assert bounded.control.get("/v1/organization")["limits"]["organization_bytes"] == most
-    wait_until(lambda: is_refused(main) and is_refused(second), MEASURED_S)
+    eventually(lambda: is_refused(main) and is_refused(second), MEASURED_S)
     assert main.value("select count(*) from filled") >= 0
     for body in ({"name": "third"}, {"name": "third", "clone_of": "main"}):
         error = bounded.control.refused(409, "organization_full", "POST", "/v1/databases", body)
         assert "organization_bytes_max" in error["hint"]
     second("truncate filled")
-    wait_until(lambda: not is_refused(main), MEASURED_S)
+    eventually(lambda: not is_refused(main), MEASURED_S)
 
 
 @needs("postgresql")

@@ -5,8 +5,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.control import Control, Organization, at_once, disagreements, error_of, new_organization, wait_until
+from tests.control import Control, Organization, at_once, disagreements, error_of, new_organization
 from tests.service import Service, make_key
+from tests.waiting import eventually
 
 RECORD = {"id", "name", "tier", "created_at", "limits"}
 
@@ -76,7 +77,7 @@ def test_a_deleted_organization_is_gone_with_everything_in_it(operator: Control,
     sql = made.control.sql(session)
     assert sql.value("select 1") == 1
     assert operator.delete(f"/v1/organizations/{made.id}") == {"success": True, "state": "gone"}
-    wait_until(lambda: sql.answer("select 1").status_code == 401)
+    eventually(lambda: sql.answer("select 1").status_code == 401)
     made.control.refused(401, "unauthenticated", "GET", "/v1/organization")
     operator.refused(404, "not_found", "GET", f"/v1/organizations/{made.id}")
     operator.refused(404, "not_found", "DELETE", f"/v1/organizations/{made.id}")

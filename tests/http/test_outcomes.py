@@ -6,7 +6,7 @@ import string
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,8 +19,8 @@ from tests.activity import Activity
 from tests.cases import each_of
 from tests.needs import Abilities, needs
 from tests.service import Service, Sql
+from tests.waiting import eventually
 
-WAIT_S = 60.0
 ID = "Tuplegate-Transaction-Id"
 RACE_ROUNDS = 100
 
@@ -71,13 +71,6 @@ def code(answer: httpx.Response) -> tuple[int, str]:
 def as_superuser(service: Service, sql: str) -> list[Any]:
     with psycopg.connect(service.server_of()) as connection:
         return connection.execute(sql.encode()).fetchall()
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -5,15 +5,14 @@ what it has stored is taken from the engine's catalog.
 """
 
 import re
-import time
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
-from tests.inside import wait_until
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, server_of, tenant_of
+from tests.waiting import eventually
 
 pytestmark = needs_bundled
 
@@ -92,7 +91,7 @@ def log_statements(tenant: Tenant) -> None:
         engine.execute("alter system set log_statement = 'all'")
         engine.execute(f"alter database {database} set log_min_messages = 'log'".encode())
         engine.execute("select pg_reload_conf()")
-        wait_until(lambda: tenant.write.value("show log_statement") == "all")
+        eventually(lambda: tenant.write.value("show log_statement") == "all")
         engine.execute(
             # It waits until they are gone: one that is about to be would lose the next request.
             "select pg_terminate_backend(pid, 30000) from pg_stat_activity"
@@ -179,10 +178,7 @@ def fill(tenant: Tenant) -> None:
         engine.execute("update organization set tier = 'small' where name = 'read-whole'")
         engine.execute("update revision set number = number + 1")
     tenant.write(f"create table big as select repeat(i::text, 100) as a from generate_series(1, 50000) i {MARK}")
-    deadline = time.monotonic() + 30
-    while tenant.write.answer(f"insert into big values ('x') {MARK}").json()["success"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not tenant.write.answer(f"insert into big values ('x') {MARK}").json()["success"])
     assert not tenant.transaction(f"insert into big values ('x') {MARK}").json()["success"]
 
 

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from tests.control import Organization
-from tests.inside import wait_until
 from tests.needs import needs
 from tests.service import Service, Sql
+from tests.waiting import eventually
 
 pytestmark = needs("postgresql")
 """Only its adapter keeps statements prepared."""
@@ -291,7 +291,7 @@ def test_a_backend_that_ends_takes_what_it_kept(data: Sql, engine: "psycopg.Conn
         data(f"select word from words where id = {number}")
     others = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
     engine.execute(f"select pg_terminate_backend(pid) {others}")
-    wait_until(lambda: engine.execute(f"select 1 {others} limit 1").fetchone() is None)
-    wait_until(lambda: data.answer("select word from words where id = 1").status_code == 200)
+    eventually(lambda: engine.execute(f"select 1 {others} limit 1").fetchone() is None)
+    eventually(lambda: data.answer("select word from words where id = 1").status_code == 200)
     for number in range(1, OFTEN):
         assert data.rows(f"select word from words where id = {number}") == [{"word": f"word {number}"}]

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from tests.control import Organization
-from tests.inside import wait_until
 from tests.metrics import scrape
 from tests.needs import needs
 from tests.service import Service, Sql
+from tests.waiting import eventually
 from tuplegate.engine.libpq.pools.frequent_statements import KEPT_MAX
 
 pytestmark = needs("postgresql")
@@ -75,7 +75,7 @@ def test_what_comes_often_is_prepared(
             moving = thread.submit(run, data, *move(50))
             # The other connection is in its transaction, and shows what there was when that began.
             with psycopg.connect(service.conninfo(tenant), autocommit=True) as engine:
-                wait_until(is_waiting)
+                eventually(is_waiting)
         assert moving.result()["success"]
     assert data.value("select count(*) from entry") == OFTEN
     assert data.value("select sum(n) from account") == OFTEN

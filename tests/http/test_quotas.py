@@ -16,18 +16,9 @@ from random import Random
 import httpx
 import pytest
 
-from tests.control import (
-    WINDOW_S,
-    Control,
-    Organization,
-    at_once,
-    engine,
-    error_of,
-    in_one_window,
-    new_organization,
-    wait_until,
-)
+from tests.control import WINDOW_S, Control, Organization, at_once, engine, error_of, in_one_window, new_organization
 from tests.service import ENGINE, Service, running_service
+from tests.waiting import eventually
 from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.fair_use.quota import Quotas
 from tuplegate.catalog.permits import Permits, Report
@@ -129,7 +120,7 @@ def test_the_next_window_lets_through_again(metered: Service) -> None:
         last_end = (engine_time(metered) + wait_s + 1) // WINDOW_S * WINDOW_S
         assert began + wait_s - 2 <= last_end, "it names the end of a window, to the second"
         end_window(metered, organization)
-        wait_until(lambda: ask(client).status == 200, 2 * WINDOW_S)  # and so one of the new window is used
+        eventually(lambda: ask(client).status == 200, 2 * WINDOW_S)  # and so one of the new window is used
         seen = [ask(client) for _ in range(2 * TINY)]
         while seen[-1].remaining > seen[0].remaining:  # yet another window
             seen.pop()
@@ -239,12 +230,12 @@ def test_another_tier_holds_soon(metered: Service) -> None:
     with metered.client(organization.key) as client:
         use_up(client)
         operator.patch(f"/v1/organizations/{organization.id}", {"tier": "plenty"})
-        wait_until(lambda: ask(client).limit == 100_000)
+        eventually(lambda: ask(client).limit == 100_000)
         assert [ask(client).status for _ in range(20)] == [200] * 20
         operator.patch(f"/v1/organizations/{organization.id}", {"tier": "unlimited"})
-        wait_until(lambda: "ratelimit" not in client.get("/v1/transaction/txn_unknown_thing").headers)
+        eventually(lambda: "ratelimit" not in client.get("/v1/transaction/txn_unknown_thing").headers)
         operator.patch(f"/v1/organizations/{organization.id}", {"tier": "tiny"})
-        wait_until(lambda: client.get("/v1/transaction/txn_unknown_thing").status_code == 429)
+        eventually(lambda: client.get("/v1/transaction/txn_unknown_thing").status_code == 429)
 
 
 # -- holders -----------------------------------------------------------------------------------------------------

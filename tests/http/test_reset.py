@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from tests.activity import Activity
-from tests.inside import wait_until
 from tests.needs import Abilities
 from tests.service import Service, Sql
+from tests.waiting import eventually
 
 
 @dataclass
@@ -121,7 +121,7 @@ def test_a_running_statement_is_cancelled(service: Service, database: Database) 
     running = threading.Thread(target=run)
     running.start()
     with activity.connection, service.client() as other:
-        wait_until(lambda: activity.count_running("pg_sleep(25") == 1)
+        eventually(lambda: activity.count_running("pg_sleep(25") == 1)
         assert other.post("/admin/reset", headers={"Tuplegate-Database": database.name}).status_code == 200
     running.join(timeout=20)
     body = answers[0].json()

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.control import Control, Organization, error_of, new_organization, wait_until
+from tests.control import Control, Organization, error_of, new_organization
 from tests.service import Service, running_service
+from tests.waiting import eventually
 
 DAY = timedelta(hours=24)
 
@@ -118,7 +119,7 @@ def test_a_session_loses_what_its_key_loses_and_keeps_the_rest(control: Control)
     sql = session.sql()
     sql("create table if not exists narrowed (x int)")
     control.patch(f"/v1/keys/{key['id']}", {"scopes": ["read"]})
-    wait_until(lambda: session.ask("GET", "/v1/databases").status_code == 403)
+    eventually(lambda: session.ask("GET", "/v1/databases").status_code == 403)
     assert sql.value("select count(*) from narrowed") == 0
     assert sql.fails("insert into narrowed values (1)")["sqlstate"] in ("25006", "42501")
 
@@ -130,7 +131,7 @@ def test_a_session_ends_with_its_key(control: Control) -> None:
     sql = session.sql()
     assert sql.value("select 1") == 1
     control.delete(f"/v1/keys/{key['id']}")
-    wait_until(lambda: sql.answer("select 1").status_code == 401)
+    eventually(lambda: sql.answer("select 1").status_code == 401)
     session.refused(401, "unauthenticated", "GET", "/v1/session")
 
 
@@ -254,7 +255,7 @@ def test_a_session_expires(hasty: Service) -> None:
     session = login(control)
     sql = session.sql()
     assert sql.value("select 1") == 1
-    wait_until(lambda: sql.answer("select 1").status_code == 401)
+    eventually(lambda: sql.answer("select 1").status_code == 401)
     session.refused(401, "unauthenticated", "POST", "/v1/session/refresh")
     session.refused(401, "unauthenticated", "GET", "/v1/session")
 
@@ -285,7 +286,7 @@ def test_an_admin_sees_the_sessions_that_are_open(service: Service) -> None:
     short = control.post("/v1/session", {"expires_in": 1})["session"]["id"]
     gone = login(control)
     gone.delete("/v1/session")
-    wait_until(lambda: short not in listed(control))
+    eventually(lambda: short not in listed(control))
     seen = listed(control.with_token(own["token"]))
     assert list(seen) == [made["session"]["id"] for made in (own, narrow, of_key)], "in the order of their making"
     assert [one["current"] for one in seen.values()] == [True, False, False]

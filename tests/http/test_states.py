@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from tests.control import Control, new_organization, wait_until
+from tests.control import Control, new_organization
 from tests.service import Service
+from tests.waiting import eventually
 from tuplegate.access.states import DATABASE, GONE, KEY, SESSION, IllegalTransition, Life
 
 RIGHTS = {
@@ -211,7 +212,7 @@ class Lives(RuleBasedStateMachine):
     def let_key_expire(self, which: int) -> None:
         key = pick([key for key in self.keys if key.lives], which)
         self.control.patch(f"/v1/keys/{key.id}", {"expires_in": 1})
-        wait_until(lambda: self.control.get(f"/v1/keys/{key.id}")["state"] != "active")
+        eventually(lambda: self.control.get(f"/v1/keys/{key.id}")["state"] != "active")
         key.state = KEY.after(key.state, "reach its time")
         self._check_key(key)
 
@@ -252,7 +253,7 @@ class Lives(RuleBasedStateMachine):
         secret = (key.secrets or key.former)[-1]
         asker = self.control.with_token(secret)
         if not key.lives:
-            wait_until(lambda: asker.ask("POST", "/v1/session", body).status_code == 401)
+            eventually(lambda: asker.ask("POST", "/v1/session", body).status_code == 401)
         elif scope is not None and not RIGHTS[scope] <= RIGHTS[key.scope]:
             asker.refused(403, "forbidden", "POST", "/v1/session", body)
         elif wanted is not None and (wanted.state == GONE or key.database not in (None, wanted)):
@@ -268,7 +269,7 @@ class Lives(RuleBasedStateMachine):
         session = pick(self.sessions, which)
         asker = self.control.with_token(session.token)
         if not session.lives:
-            wait_until(lambda: asker.ask("POST", "/v1/session/refresh").status_code == 401)
+            eventually(lambda: asker.ask("POST", "/v1/session/refresh").status_code == 401)
             return
         before = asker.get("/v1/session")["session"]["expires_at"]
         session.state = SESSION.after(session.state, "refresh")
@@ -280,7 +281,7 @@ class Lives(RuleBasedStateMachine):
         session = pick(self.sessions, which)
         asker = self.control.with_token(session.token)
         if not session.lives:
-            wait_until(lambda: asker.ask("DELETE", "/v1/session").status_code == 401)
+            eventually(lambda: asker.ask("DELETE", "/v1/session").status_code == 401)
             return
         session.state = SESSION.after(session.state, "log out")
         assert asker.delete("/v1/session")["state"] == session.state
@@ -317,7 +318,7 @@ class Lives(RuleBasedStateMachine):
     @rule(which=ANY)
     def use(self, which: int) -> None:
         token, expected = pick(list(self._expected().items()), which)
-        wait_until(lambda: self._is_good_for(token, expected))
+        eventually(lambda: self._is_good_for(token, expected))
 
     def teardown(self) -> None:
         """In the end everything is as the model has it."""
@@ -334,7 +335,7 @@ class Lives(RuleBasedStateMachine):
         for key in self.keys:
             self._check_key(key)
         for token, expected in self._expected().items():
-            wait_until(lambda token=token, expected=expected: self._is_good_for(token, expected))  # type: ignore[misc]
+            eventually(lambda token=token, expected=expected: self._is_good_for(token, expected))  # type: ignore[misc]
 
 
 def pick(things: list[Any], which: int) -> Any:

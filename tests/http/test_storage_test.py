@@ -7,8 +7,9 @@ import httpx
 import psycopg
 import pytest
 
-from tests.inside import engine_of, owner, scratch_schemas, tenant_of, wait_until
+from tests.inside import engine_of, owner, scratch_schemas, tenant_of
 from tests.service import Service, needs_bundled
+from tests.waiting import eventually
 from tuplegate.data_plane.storage_test import StorageTrial
 from tuplegate.engine.port import Access, Target
 from tuplegate.protocol.errors import ServiceError
@@ -69,7 +70,7 @@ def reload(inside: "psycopg.Connection[tuple[Any, ...]]", value: str) -> None:
             row = new.execute("select pg_conf_load_time(), current_setting('full_page_writes')").fetchone()
         return row is not None and loaded is not None and row[0] > loaded[0] and row[1] == value
 
-    wait_until(is_loaded)
+    eventually(is_loaded)
 
 
 @pytest.mark.parametrize(

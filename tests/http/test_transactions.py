@@ -5,7 +5,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,9 +17,9 @@ from tests.activity import Activity
 from tests.cases import each_of
 from tests.needs import Abilities, by_words, needs
 from tests.service import Service, Sql
+from tests.waiting import eventually
 
 JSON = {"Content-Type": "application/json"}
-WAIT_S = 60.0
 UNASKED_S = 25.0
 """Before the service ends by itself what names no time limit."""
 
@@ -83,13 +83,6 @@ def as_superuser(service: Service, sql: str) -> Any:
         row = connection.execute(sql.encode()).fetchone()
     assert row is not None
     return row[0]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 def count(sql: Sql, table: str) -> int:

@@ -7,10 +7,11 @@ import httpx
 import psycopg
 import pytest
 
-from tests.control import Control, Organization, new_organization, wait_until
+from tests.control import Control, Organization, new_organization
 from tests.needs import Abilities
 from tests.servers import needs_linux
 from tests.service import Service, Sql
+from tests.waiting import eventually
 
 USED = ("requests", "rows", "bytes", "errors")
 ENTRY = {"id", "at", "action", "subject", "key", "session", "address", "request_id", "count", "last_at"}
@@ -54,7 +55,7 @@ def test_requests_rows_bytes_and_errors_are_counted(consumer: Organization, sql:
         "bytes": sum(len(answer.content) for answer in answers),
         "errors": 2,
     }
-    wait_until(lambda: used(control, "counted")["requests"] == before["requests"] + 4)
+    eventually(lambda: used(control, "counted")["requests"] == before["requests"] + 4)
     assert {name: used(control, "counted")[name] - before[name] for name in USED} == expected
 
 
@@ -63,7 +64,7 @@ def test_a_stream_is_counted(consumer: Organization, sql: Sql) -> None:
     before = used(consumer.control, "counted")
     answer = sql.answer("/*+ STREAM */ select generate_series(1, 100) as n")
     assert answer.headers["content-type"].startswith("text/event-stream")
-    wait_until(lambda: used(consumer.control, "counted")["requests"] == before["requests"] + 1)
+    eventually(lambda: used(consumer.control, "counted")["requests"] == before["requests"] + 1)
     after = used(consumer.control, "counted")
     assert after["rows"] - before["rows"] == 100
     assert after["bytes"] - before["bytes"] == len(answer.content)
@@ -74,7 +75,7 @@ def test_usage_is_by_the_hour(consumer: Organization, sql: Sql) -> None:
     """Newest first, of the last day unless a time is named."""
     control = consumer.control
     sql("select 1")
-    wait_until(lambda: used(control, "counted")["requests"] > 0)
+    eventually(lambda: used(control, "counted")["requests"] > 0)
     items = control.get("/v1/usage")["items"]
     assert all(set(item) == {"hour", "database", *USED} for item in items)
     hours = [datetime.fromisoformat(item["hour"]) for item in items]
@@ -118,7 +119,7 @@ def test_usage_has_pages(service: Service, consumer: Organization) -> None:
 def test_nobody_sees_what_others_used(consumer: Organization, other: Organization, sql: Sql) -> None:
     """Only what is their own organization's."""
     sql("select 1")
-    wait_until(lambda: used(consumer.control, "counted")["requests"] > 0)
+    eventually(lambda: used(consumer.control, "counted")["requests"] > 0)
     assert "counted" not in [item["database"] for item in other.control.get("/v1/usage")["items"]]
 
 
@@ -315,7 +316,7 @@ def test_who_is_bound_sees_the_usage_of_that_database_alone(divided: Organizatio
     control = divided.control
     for database in ("main", "annex"):
         control.sql(database=database)("select 1")
-        wait_until(lambda database=database: used(control, database)["requests"] > 0)  # type: ignore[misc]
+        eventually(lambda database=database: used(control, database)["requests"] > 0)  # type: ignore[misc]
     assert {item["database"] for item in bound.get("/v1/usage")["items"]} == {"annex"}
     assert {item["database"] for item in control.get("/v1/usage")["items"]} == {"main", "annex"}
 
@@ -357,5 +358,5 @@ def test_what_was_used_before_a_reset_is_still_that_databases(service: Service) 
     for _ in range(5):
         sql("select 1")
     assert sql.client.post("/admin/reset").status_code == 200
-    wait_until(lambda: used(control, "main")["requests"] >= 6)
+    eventually(lambda: used(control, "main")["requests"] >= 6)
     assert {item["database"] for item in control.get("/v1/usage")["items"]} == {"main"}

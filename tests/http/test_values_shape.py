@@ -1,6 +1,5 @@
 """What surrounds the values: names of types and columns, the two row modes, big numbers, counts and cuts."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from tests.http.test_values_model import Number, Object, Wire, identifier, open_
 from tests.http.test_values_types import characters
 from tests.needs import Abilities, by_words, needs
 from tests.service import Service, Sql, since
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +101,7 @@ def test_a_type_renamed_in_other_ways_has_its_new_name(wire: Wire, how: str) -> 
     name = "values_renamed2.before" if how == "schema" else "values_renamed.after"
     if how == "function":
         # The service cannot see what a function did; it asks again for types that it has known for a second.
-        deadline = time.monotonic() + 30
-        while types(wire, f"null::{name}") != [name] and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: types(wire, f"null::{name}") == [name])
     assert types(wire, f"null::{name}") == [name]
     wire.body(f"drop schema {name.split('.')[0]} cascade")
 

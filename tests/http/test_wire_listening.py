@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.cases import each_of
-from tests.control import Organization, new_organization, wait_until
+from tests.control import Organization, new_organization
 from tests.http.test_serializable_pool import skew, slots
 from tests.http.test_wire import (
     SYNC,
@@ -26,6 +26,7 @@ from tests.http.test_wire import (
 from tests.needs import needs
 from tests.service import Service, Sql
 from tests.tunnel import Tunnel
+from tests.waiting import eventually
 
 pytestmark = needs("postgresql")
 """Only that protocol is passed on."""
@@ -96,7 +97,7 @@ def test_to_read_notifications_takes_no_place_in_the_pool(
         try:
             answer = skew(service, sql, notify)
         finally:
-            wait_until(lambda: len(got) >= slots)
+            eventually(lambda: len(got) >= slots)
             done.set()
             for thread in threads:
                 thread.join()

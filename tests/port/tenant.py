@@ -1,9 +1,8 @@
 """Asks an engine through the port in one call, as a plane would."""
 
-import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -134,10 +133,3 @@ async def read(stream: RowStream) -> list[Any]:
     """Return all rows that a stream has left."""
     blocks = [block async for block in stream.lines()]
     return [json.loads(line) for line in b"".join(blocks).splitlines()]
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until what the condition returns comes true."""
-    async with asyncio.timeout(_WAIT_S):
-        while not await condition():
-            await asyncio.sleep(_TICK_S)

@@ -7,7 +7,8 @@ import asyncio
 
 import pytest
 
-from tests.port.tenant import Tenant, eventually, read
+from tests.port.tenant import Tenant, read
+from tests.waiting import eventually_async
 from tuplegate.engine.port import EngineFailure, Stopped, TimedOut
 
 LONG_S = 600
@@ -49,7 +50,7 @@ every_way = pytest.mark.parametrize("kind", ["query", "transaction", "stream", "
 async def test_a_caller_that_leaves_ends_its_statement(tenant: Tenant, kind: str) -> None:
     table, statement = await _held(tenant)
     running = asyncio.create_task(_run(tenant, kind, statement, LONG_S * 1000))
-    await eventually(lambda: tenant.is_held(table, 1))
+    await eventually_async(lambda: tenant.is_held(table, 1))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -63,7 +64,7 @@ async def test_a_caller_that_waits_for_a_lock_can_leave(tenant: Tenant) -> None:
     async with tenant.row_held(table, 1):
         change = (f"update {table} set b = 'after' where a = $1",)
         waiting = asyncio.create_task(tenant.transaction((*change, 2), (*change, 1)))
-        await eventually(lambda: tenant.is_held(table, 2))
+        await eventually_async(lambda: tenant.is_held(table, 2))
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -121,7 +122,7 @@ async def test_all_that_runs_can_be_stopped(tenant: Tenant) -> None:
     """When the service stops: each caller gets a definite answer."""
     table, statement = await _held(tenant)
     running = asyncio.create_task(tenant.query(statement, timeout_ms=LONG_S * 1000))
-    await eventually(lambda: tenant.is_held(table, 1))
+    await eventually_async(lambda: tenant.is_held(table, 1))
     tenant.engine.stop_running()
     with pytest.raises(Stopped) as caught:
         await running

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.port.capabilities import needs
-from tests.port.tenant import Tenant, eventually, new_name
+from tests.port.tenant import Tenant, new_name
 from tests.port.test_outcomes import new_id, run_as
+from tests.waiting import eventually_async
 from tuplegate.engine.port import Engine, EngineBusy, EngineDatabases, EngineFailure, Outcome
 
 
@@ -81,7 +82,7 @@ async def test_a_silent_database_commits_nothing(engine: Engine, databases: Engi
         running = asyncio.create_task(
             tenant.query(f"update {table} set b = 'y' where a = 1 returning pg_sleep(600)", timeout_ms=600_000)
         )
-        await eventually(lambda: tenant.is_held(table, 1))
+        await eventually_async(lambda: tenant.is_held(table, 1))
         await server.silence(tenant.database)
         await server.check_silent(tenant.database)
         with pytest.raises(EngineFailure):

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from tests.port.tenant import ENOUGH_MS, Tenant, eventually, statement
+from tests.port.tenant import ENOUGH_MS, Tenant, statement
+from tests.waiting import eventually_async
 from tuplegate.engine.port import Bounds, EngineBusy, StatementFailed, TimedOut
 
 
@@ -64,14 +65,14 @@ async def test_a_database_over_its_size_takes_no_more(tenant: Tenant) -> None:
 
     engine.bound_size(tenant.database, 1)
     try:
-        await eventually(lambda: refuses(2))
+        await eventually_async(lambda: refuses(2))
         assert await tenant.value(f"select count(*) from {table} where a = 1") == 1
         with pytest.raises(StatementFailed):
             await tenant.transaction(f"insert into {table} values (3)")
         assert (await tenant.query(f"delete from {table} where a = 1")).affected_rows == 1
     finally:
         engine.bound_size(tenant.database, None)
-    await eventually(lambda: takes(4))
+    await eventually_async(lambda: takes(4))
     assert await tenant.value(f"select count(*) from {table} where a = 3") == 0
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.port.tenant import BYTES_MAX, ENOUGH_MS, Tenant, eventually, read, statement
+from tests.port.tenant import BYTES_MAX, ENOUGH_MS, Tenant, read, statement
+from tests.waiting import eventually_async
 from tuplegate.engine.port import (
     Bounds,
     Commit,
@@ -266,7 +267,7 @@ async def test_an_abort_ends_what_runs(tenant: Tenant) -> None:
         running = asyncio.create_task(
             it.run(f"update {table} set b = 'after' where a = 1 returning pg_sleep({LONG_S})", timeout_ms=LONG_S * 1000)
         )
-        await eventually(lambda: tenant.is_held(table, 1))
+        await eventually_async(lambda: tenant.is_held(table, 1))
         it.transaction.abort(EndReason.REVOKED)
         with pytest.raises(StatementFailed):
             await running

@@ -6,8 +6,9 @@ from contextlib import suppress
 import pytest
 
 from tests.port.capabilities import needs
-from tests.port.tenant import ENOUGH_MS, Tenant, eventually, new_name, read, statement
+from tests.port.tenant import ENOUGH_MS, Tenant, new_name, read, statement
 from tests.port.test_databases import made
+from tests.waiting import eventually_async
 from tuplegate.engine.port import (
     Bounds,
     Engine,
@@ -147,7 +148,7 @@ async def test_a_full_database_takes_no_row_by_any_statement(tenant: Tenant) -> 
 
     engine.bound_size(tenant.database, 1)
     try:
-        await eventually(refuses_first)
+        await eventually_async(refuses_first)
         await tenant.query(f"delete from {table} where b is distinct from 'update'")
         taken = []
         for sql in adding:

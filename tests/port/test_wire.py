@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.port.capabilities import needs
-from tests.port.tenant import ENOUGH_MS, Tenant, eventually
+from tests.port.tenant import ENOUGH_MS, Tenant
+from tests.waiting import eventually_async
 from tuplegate.engine.port import Bounds, OpenedWire, StatementFailed, Target, WireState
 
 pytestmark = needs("wire")
@@ -159,7 +160,7 @@ async def test_what_runs_is_cancelled(tenant: Tenant) -> None:
     await tenant.query(f"insert into {table} values (1, 'before')")
     async with connected(tenant) as client:
         await client.send(query(f"update {table} set b = 'after' where a = 1 returning pg_sleep({LONG_S})"))
-        await eventually(lambda: tenant.is_held(table, 1))
+        await eventually_async(lambda: tenant.is_held(table, 1))
         await client.session.cancel()
         got = await client.until("Z")
         assert [fields(body)["C"] for kind, body in got if kind == "E"] == ["57014"]
@@ -187,11 +188,11 @@ async def test_leaving_ends_what_is_open(tenant: Tenant) -> None:
     async with connected(tenant) as client:
         await client.ask(f"begin; {change}")
         assert await tenant.is_held(table, 1)
-    await eventually(lambda: _is_free(tenant, table))
+    await eventually_async(lambda: _is_free(tenant, table))
     async with connected(tenant) as client:
         await client.send(query(f"{change} returning pg_sleep({LONG_S})"))
-        await eventually(lambda: tenant.is_held(table, 1))
-    await eventually(lambda: _is_free(tenant, table))
+        await eventually_async(lambda: tenant.is_held(table, 1))
+    await eventually_async(lambda: _is_free(tenant, table))
     assert await tenant.rows(f"select b from {table}") == [["before"]]
 
 

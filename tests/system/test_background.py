@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from tests.metrics import scrape
-from tests.servers import wait_until
 from tests.service import Service, Sql, running_service
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +35,15 @@ def test_pulse(service: Service) -> None:
             row = connection.execute("select number from revision").fetchone()
             assert row is not None
         change_metadata(service, "delete from revision")
-        wait_until(lambda: restarts(service, "pulse") >= 2)
+        eventually(lambda: restarts(service, "pulse") >= 2)
         change_metadata(service, f"insert into revision (number) values ({row[0]})")
         assert "IndexError" in service.log
         # Only the pulse tells a worker that a database is to be let go of.
         pause = "update database set paused_until = clock_timestamp() + interval '60 seconds' where is_default"
         change_metadata(service, pause)
-        wait_until(lambda: sql.answer("select 1", timeout_ms=200).status_code == 503)
+        eventually(lambda: sql.answer("select 1", timeout_ms=200).status_code == 503)
         change_metadata(service, "update database set paused_until = null")
-        wait_until(lambda: sql.answer("select 1").status_code == 200)
+        eventually(lambda: sql.answer("select 1").status_code == 200)
 
 
 def test_usage(service: Service) -> None:
@@ -53,7 +53,7 @@ def test_usage(service: Service) -> None:
         sql = Sql(client)
         for _ in range(5):
             sql.value("select 1")
-        wait_until(lambda: "usage was not recorded" in service.log)
+        eventually(lambda: "usage was not recorded" in service.log)
         change_metadata(service, "alter table usage_away rename to usage")
         with psycopg.connect(service.conninfo("tuplegate"), autocommit=True) as connection:
 
@@ -62,7 +62,7 @@ def test_usage(service: Service) -> None:
                 assert row is not None
                 return int(row[0])
 
-            wait_until(lambda: recorded() >= 5)
+            eventually(lambda: recorded() >= 5)
 
 
 def test_usage_is_on_record_once(service: Service) -> None:
@@ -83,7 +83,7 @@ def test_usage_is_on_record_once(service: Service) -> None:
         try:
             for _ in range(5):
                 Sql(client).value("select 1")
-            wait_until(lambda: service.log.count("usage was not recorded") >= logged + 2)
+            eventually(lambda: service.log.count("usage was not recorded") >= logged + 2)
         finally:
             change_metadata(service, "drop trigger refuse on api_key")
             change_metadata(service, "drop function refuse()")

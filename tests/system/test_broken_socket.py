@@ -3,7 +3,8 @@
 import asyncio
 import select
 
-from tests.servers import Open, ask, wait_until
+from tests.servers import Open, ask
+from tests.waiting import eventually
 from tuplegate.engine.libpq.connections.commands import Command
 from tuplegate.engine.libpq.connections.connection import Connection, look_at_broken
 
@@ -24,7 +25,7 @@ def test_answer_and_end_at_once(started: Open) -> None:
         assert poll.poll(POLL_MS)
         assert ask(server, f"select pg_terminate_backend({connection.backend})") is True
         poll.modify(connection.pgconn.socket, 0)
-        wait_until(lambda: bool(poll.poll(0)))
+        eventually(lambda: bool(poll.poll(0)))
         look_at_broken()
         done, _ = await asyncio.wait([waiting], timeout=POLL_MS / 1000)
         assert done, "whoever waits was forgotten"

@@ -10,20 +10,12 @@ from functools import partial
 import httpx
 import pytest
 
-from tests.control import (
-    WINDOW_S,
-    Control,
-    Organization,
-    at_once,
-    disagreements,
-    in_one_window,
-    new_organization,
-    wait_until,
-)
+from tests.control import WINDOW_S, Control, Organization, at_once, disagreements, in_one_window, new_organization
 from tests.external import ExternalServer
 from tests.http.test_open_transactions import Open, rows
 from tests.service import Service, Sql, new_data_dir, remove, remove_installation, start_service
 from tests.system.test_definitions_across import CASES, OFTEN, REMEMBER, find_seen
+from tests.waiting import eventually
 from tests.workers import Caller, connect
 
 LIMIT = 200
@@ -154,7 +146,7 @@ def test_what_is_revoked_through_one_is_refused_by_all(pair: list[Service]) -> N
         control.delete("/v1/databases/short-lived")
         control.delete(f"/v1/keys/{revoked['id']}")
         Control(pair[0], session).delete("/v1/session")
-        wait_until(lambda: all(Sql(client).answer("select 1").status_code == 401 for _, client in clients))
+        eventually(lambda: all(Sql(client).answer("select 1").status_code == 401 for _, client in clients))
     finally:
         for _, client in clients:
             client.close()
@@ -179,7 +171,7 @@ def test_a_source_that_another_process_uses_is_copied(pair: list[Service]) -> No
     def copy() -> int:
         try:
             observer = Control(pair[1], pair[0].key).sql(database="shared")
-            wait_until(lambda: observer.value("select count(distinct client) from writes") == 4, 30)
+            eventually(lambda: observer.value("select count(distinct client) from writes") == 4, 30)
             control.post("/v1/databases", {"name": "shared-copy", "clone_of": "shared"})
         finally:
             done.append(True)
@@ -238,7 +230,7 @@ def test_with_its_machine_an_open_transaction_is_lost(server: ExternalServer, pa
         assert opened.state["state"] == "open"
         third.process.kill()
         third.process.wait()
-        wait_until(lambda: opened.state.get("state") == "aborted")
+        eventually(lambda: opened.state.get("state") == "aborted")
         assert opened.state["reason"] == "lost"
         assert rows(other, "select count(*) from gone") == [0]
     remove(third.data_dir)

@@ -9,9 +9,10 @@ import psycopg
 import pytest
 
 from tests.control import engine
-from tests.faults import engine_socket_directory, eventually, kill_worker, serves
+from tests.faults import engine_socket_directory, kill_worker, serves
 from tests.needs import needs
 from tests.service import Service, Sql, running_service
+from tests.waiting import eventually
 from tests.wire_proxy import At, Fault, WireProxy
 
 SWAP = ("alter table here rename to aside", "alter table there rename to here", "alter table aside rename to there")

@@ -8,8 +8,9 @@ import psycopg
 import pytest
 
 from tests.http.test_open_commits import wait_for_two_phases
-from tests.http.test_open_transactions import Open, rows, until
+from tests.http.test_open_transactions import Open, rows
 from tests.service import Service, needs_bundled, running_service
+from tests.waiting import eventually
 
 pytestmark = needs_bundled
 
@@ -25,7 +26,7 @@ def alone() -> Iterator[Service]:
 def let_commits_wait(engine: psycopg.Connection, conninfo: str) -> None:
     """Let commits wait for a standby that there is none of; return when they do."""
     name_standby(engine, "nobody")
-    until(lambda: has_to_wait(engine, conninfo))
+    eventually(lambda: has_to_wait(engine, conninfo))
 
 
 def name_standby(engine: psycopg.Connection, name: str) -> None:
@@ -62,11 +63,11 @@ def test_it_is_committed(alone: Service, last: str | None) -> None:
         body = {} if last is None else {"statement": last}
         thread = threading.Thread(target=lambda: answers.append(opened.post("commit", **body)))
         thread.start()
-        until(lambda: engine.execute(WAITS, [database]).fetchall())
+        eventually(lambda: engine.execute(WAITS, [database]).fetchall())
         assert len(engine.execute("select from pg_prepared_xacts").fetchall()) == 1
         [(process,)] = engine.execute(WAITS, [database]).fetchall()
         engine.execute("select pg_terminate_backend(%s)", [process])
-        until(lambda: (process,) not in engine.execute(WAITS, [database]).fetchall())
+        eventually(lambda: (process,) not in engine.execute(WAITS, [database]).fetchall())
         name_standby(engine, "")
         thread.join()
         done = answers[0].json()

@@ -10,9 +10,10 @@ import pytest
 
 from tests.control import engine_pid
 from tests.metrics import Page, fallen, scrape
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, needs_bundled, new_data_dir, remove, running_service, start_service
 from tests.system.test_service import clear, run
+from tests.waiting import eventually
 from tests.workers import callers, workers
 
 pytestmark = needs_linux
@@ -58,7 +59,7 @@ def test_any_worker_answers_for_all(service: Service) -> None:
 
 def test_a_killed_worker_takes_no_count_with_it(service: Service) -> None:
     """What was shown once is never less afterwards, whichever worker is killed, and when."""
-    wait_until(lambda: len(workers(service)) == WORKERS)
+    eventually(lambda: len(workers(service)) == WORKERS)
     last = scrape(service)
     for round in range(4):
         each = callers(service)
@@ -80,13 +81,13 @@ def test_a_killed_worker_takes_no_count_with_it(service: Service) -> None:
                 break
             page = after
         assert queries(after) == queries(page)
-        wait_until(lambda: len(workers(service)) == WORKERS)
+        eventually(lambda: len(workers(service)) == WORKERS)
         last = after
 
 
 def test_a_worker_that_is_told_to_stop_takes_no_count_with_it(service: Service) -> None:
     """Not even those since it posted last: it posts once more."""
-    wait_until(lambda: len(workers(service)) == WORKERS)
+    eventually(lambda: len(workers(service)) == WORKERS)
     before = scrape(service)
     each = callers(service)
     for caller in each:
@@ -95,8 +96,8 @@ def test_a_worker_that_is_told_to_stop_takes_no_count_with_it(service: Service) 
     for caller in each:
         caller.close()
     os.kill(victim, signal.SIGTERM)
-    wait_until(lambda: not Path(f"/proc/{victim}").exists())
-    wait_until(lambda: _scrape_patiently(service).value("worker_starts_total") > before.value("worker_starts_total"))
+    eventually(lambda: not Path(f"/proc/{victim}").exists())
+    eventually(lambda: _scrape_patiently(service).value("worker_starts_total") > before.value("worker_starts_total"))
     after = scrape(service)
     assert not fallen(before, after)
     assert queries(after) - queries(before) == WORKERS
@@ -113,11 +114,11 @@ def test_the_engine_is_shown_as_down() -> None:
     service.process.send_signal(signal.SIGSTOP)  # it would start the engine again
     try:
         os.kill(engine_pid(service), signal.SIGKILL)
-        wait_until(lambda: _read(address).value("engine_up") == 0)
+        eventually(lambda: _read(address).value("engine_up") == 0)
         assert not fallen(before, _read(address))
     finally:
         service.process.send_signal(signal.SIGCONT)
-    wait_until(lambda: _read(address).value("engine_up") == 1)
+    eventually(lambda: _read(address).value("engine_up") == 1)
     assert service.stop() == 0
     remove(data_dir)
 

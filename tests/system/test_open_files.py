@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, new_data_dir, remove, start_service
+from tests.waiting import eventually
 from tests.workers import Caller, connect, workers
 
 pytestmark = needs_linux
@@ -53,7 +54,7 @@ def test_a_flood_of_connections(workers_count: int) -> None:
                 flood.callback(sock.close)
                 sock.setblocking(False)
                 sock.connect_ex(("127.0.0.1", port))
-        wait_until(lambda: is_served(service))
+        eventually(lambda: is_served(service))
         pids = workers(service)
         used, begun = sum(map(cpu_s, pids)), time.monotonic()
         while time.monotonic() - begun < 3:
@@ -61,7 +62,7 @@ def test_a_flood_of_connections(workers_count: int) -> None:
             assert max(map(open_files, pids)) < FILES
             time.sleep(0.25)
         assert (sum(map(cpu_s, pids)) - used) / (time.monotonic() - begun) < 0.5 * workers_count
-    wait_until(lambda: is_served(service))
+    eventually(lambda: is_served(service))
     assert service.log.count("no file descriptors are left") <= 3 * workers_count
     bystander.close()
     assert service.stop() == 0

@@ -17,8 +17,9 @@ import sqlalchemy
 import tuplegate.sqlalchemy  # noqa: F401 - makes the dialect known
 from tests.control import at_once, new_organization
 from tests.dbapi.conftest import address
-from tests.http.test_open_transactions import Open, error_of, rows, until
+from tests.http.test_open_transactions import Open, error_of, rows
 from tests.service import Service, new_data_dir, remove, start_service
+from tests.waiting import eventually
 from tests.workers import workers
 from tuplegate import dbapi
 from tuplegate.dbapi.errors import is_disconnect
@@ -160,11 +161,8 @@ def test_the_workers_count_together(two: Service, clients: list[httpx.Client]) -
     opened.pop().rollback()
     opened.append(Open(clients[0]))
     assert error_of(clients[1].post("/v1/transaction/begin", json={})) == (503, "busy")
-    for victim in workers(two):
-        os.kill(victim, signal.SIGKILL)
-        until(lambda victim=victim: victim not in workers(two) and len(workers(two)) == 2)
+    kill_workers(two)
     with two.client() as client:
-        until(lambda: client.get("/health").status_code == 200)
         opened = [Open(client) for _ in range(16)]
         assert error_of(client.post("/v1/transaction/begin", json={})) == (503, "busy")
         for one in opened:
@@ -204,8 +202,12 @@ def test_a_client_that_leaves_a_stream_of_another_worker(clients: list[httpx.Cli
             headers={"Accept": "application/x-ndjson"},
         ) as answer:
             next(answer.iter_lines())
-        until(lambda opened=opened: opened.post("query", sql="savepoint a").status_code == 200)
+        eventually(partial(takes_a_statement, opened))
         opened.rollback()
+
+
+def takes_a_statement(opened: Open) -> bool:
+    return opened.post("query", sql="savepoint a").status_code == 200
 
 
 def test_a_commit_that_is_sent_twice_at_once_is_carried_out_once(clients: list[httpx.Client]) -> None:
@@ -254,7 +256,7 @@ def test_an_end_of_life_and_a_commit_at_once(clients: list[httpx.Client]) -> Non
             if answer.status_code == 200 and answer.json()["success"]:
                 applied.append(number)
                 break
-        until(lambda opened=opened: opened.state["state"] in ("committed", "aborted"))
+        eventually(partial(opened.is_in, "committed", "aborted"))
         state = opened.state
         assert state["state"] == ("committed" if applied[-1:] == [number] else "aborted"), answer.text
         assert state.get("reason") in (None, "lifetime"), answer.text
@@ -279,7 +281,7 @@ def test_a_holder_that_is_killed_leaves_it_aborted(two: Service, clients: list[h
         states = []
         for one in opened:
             one.client = client
-            until(lambda one=one: one.client.get(f"/v1/transaction/{one.id}").status_code == 200)
+            eventually(partial(is_known, one))
             states.append(one.state)
         gone = [state for state in states if state["state"] == "aborted"]
         assert gone
@@ -301,13 +303,21 @@ def ask(one: Open, sql: str) -> Any:
         return exc
 
 
+def is_known(opened: Open) -> bool:
+    return opened.client.get(f"/v1/transaction/{opened.id}").status_code == 200
+
+
+def is_replaced(service: Service, victim: int) -> bool:
+    return victim not in workers(service) and len(workers(service)) == 2
+
+
 def kill_workers(service: Service) -> None:
     """Kill all of them, and wait for those that come after them."""
     for victim in workers(service):
         os.kill(victim, signal.SIGKILL)
-        until(lambda victim=victim: victim not in workers(service) and len(workers(service)) == 2)
+        eventually(partial(is_replaced, service, victim))
     with service.client() as client:
-        until(lambda: client.get("/health").status_code == 200)
+        eventually(lambda: client.get("/health").status_code == 200)
 
 
 def test_a_driver_is_told_that_its_transaction_is_lost(two: Service, clients: list[httpx.Client]) -> None:

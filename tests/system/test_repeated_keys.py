@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.faults import engine_socket_directory, eventually
-from tests.servers import needs_linux, wait_until
+from tests.faults import engine_socket_directory
+from tests.servers import needs_linux
 from tests.service import Service, Sql, needs_bundled, running_service
+from tests.waiting import eventually
 from tests.wire_proxy import At, Fault, WireProxy
 from tests.workers import Caller, connect_to, workers
 
@@ -32,7 +33,7 @@ def proxy(service: Service) -> Iterator[WireProxy]:
     with WireProxy(engine_socket_directory(service)) as between:
         for pid in workers(service):
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: len(workers(service)) == 2 and answers(service))
+        eventually(lambda: len(workers(service)) == 2 and answers(service))
         yield between
 
 

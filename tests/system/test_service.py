@@ -19,9 +19,10 @@ import pytest
 
 from tests import preloaded
 from tests.processes import alive, children, descendants, is_worker, program
-from tests.servers import needs_linux, needs_root, wait_until
+from tests.servers import needs_linux, needs_root
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.streams import Stream
+from tests.waiting import eventually
 from tuplegate.settings import list_settings
 
 COMMAND = [sys.executable, "-m", "tuplegate"]
@@ -44,7 +45,7 @@ def start() -> Iterator[Start]:
     for service in running:
         family = descendants(service.process.pid) if service.process.poll() is None else []
         service.stop()
-        wait_until(lambda family=family: not any(map(alive, family)))  # type: ignore[misc]
+        eventually(lambda family=family: not any(map(alive, family)))  # type: ignore[misc]
     remove(data_dir)
 
 
@@ -343,7 +344,7 @@ def test_a_stop_finishes_what_runs(start: Start) -> None:
         holder.execute("lock table public.gate")
         query, answered = in_background(lambda: slow_answer(service, "select count(*) from gate"))
         with Stream(service, "select g, (select count(*) from gate) from generate_series(1, 2) g") as stream:
-            wait_until(lambda: waiting(service) == 2)
+            eventually(lambda: waiting(service) == 2)
             service.process.send_signal(signal.SIGTERM)
             with idle:
                 assert idle.recv(1) == b""
@@ -353,7 +354,7 @@ def test_a_stop_finishes_what_runs(start: Start) -> None:
     query.join(RUN_S)
     assert answered[0].json()["rows"] == [{"count": 0}]
     assert service.process.wait(RUN_S) == 0
-    wait_until(lambda: not any(map(alive, family)))
+    eventually(lambda: not any(map(alive, family)))
     with pytest.raises(httpx.ConnectError):
         httpx.get(service.url, trust_env=False, verify=False)
 
@@ -369,7 +370,7 @@ def test_a_stop_has_a_limit(start: Start) -> None:
         events = stream.events()
         assert next(events).kind == "columns"
         rows = [next(events).data["g"]]
-        wait_until(lambda: sleeping(service) == 2)
+        eventually(lambda: sleeping(service) == 2)
         service.process.send_signal(signal.SIGTERM)
         rest = list(events)
     rows += [event.data["g"] for event in rest if event.kind == "row"]
@@ -380,7 +381,7 @@ def test_a_stop_has_a_limit(start: Start) -> None:
     assert isinstance(answered[0], httpx.Response), answered
     assert (answered[0].status_code, answered[0].json()["error"]["code"]) == (503, "shutting_down")
     assert service.process.wait(RUN_S) == 0
-    wait_until(lambda: not any(map(alive, family)))
+    eventually(lambda: not any(map(alive, family)))
     assert rest[-1].data["rows_sent"] == len(rows)
 
 
@@ -404,7 +405,7 @@ def test_a_stop_while_it_starts() -> None:
     try:
         process = subprocess.Popen([*COMMAND, "serve", "--data-dir", str(data_dir), "--data-port", "0"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
-        wait_until(lambda: bool(list(data_dir.glob("prepared/*"))))
+        eventually(lambda: bool(list(data_dir.glob("prepared/*"))))
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=RUN_S)
         assert process.returncode == 0, said

@@ -23,10 +23,11 @@ from cryptography.x509.oid import NameOID
 
 from tests.http.test_bad_input import JSON_TYPE, TEXT_TYPE, answers_in, ask, connect, head, post, read_all, talk
 from tests.http.test_streaming import ENDLESS, Watch
-from tests.servers import needs_linux, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.streams import SSE, Stream, tell
 from tests.system.test_service import RUN_S, Start, clear, run, start
+from tests.waiting import eventually
 from tuplegate.http.tls.certificates import fingerprint
 from tuplegate.http.tls.self_signed import provide
 
@@ -169,11 +170,11 @@ def test_a_given_certificate_and_its_renewal(start: Start, tmp_path: Path) -> No
     renewed, renewed_key = make_certificate(tmp_path, "renewed")
     renewed.rename(certificate)
     service.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "the certificate was not taken up" in service.log)
+    eventually(lambda: "the certificate was not taken up" in service.log)
     assert shown_certificate(service.url) != certificate.read_text()
     renewed_key.rename(key)
     service.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: shown_certificate(service.url) == certificate.read_text())
+    eventually(lambda: shown_certificate(service.url) == certificate.read_text())
     context = ssl.create_default_context(cafile=str(certificate))
     context.check_hostname = False
     port = urlsplit(service.alias_url).port or 0
@@ -361,7 +362,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(
     with Stream(service, statement, accept=accept, receive_buffer=4096) as stream:
         assert stream.answer.status == 200
         port = stream.connection.sock.getsockname()[1]
-        wait_until(lambda: f":{port:04X}" not in established_with(service))
+        eventually(lambda: f":{port:04X}" not in established_with(service))
         watch.until(lambda: watch.busy == 0, 5)
         with pytest.raises((OSError, http.client.IncompleteRead)):
             stream.answer.read()

@@ -16,9 +16,9 @@ pytest.importorskip("opentelemetry.sdk")
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.control import wait_until
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.system.test_service import clear, run
+from tests.waiting import eventually
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SECRET = "a-value-nobody-may-see"
@@ -46,7 +46,7 @@ class Collector:
         def root() -> list[Any]:
             return [span for span in self.spans if attributes(span).get("tuplegate.request_id") == request_id]
 
-        wait_until(lambda: bool(root()), 30)
+        eventually(lambda: bool(root()), 30)
         [top] = root()
         below = {span.name: span for span in self.spans if span.parent_span_id == top.span_id}
         return {"request": top, **below}
@@ -176,7 +176,7 @@ def test_a_collector_that_is_not_there_is_no_matter() -> None:
     data_dir = new_data_dir()
     service = start_service(data_dir, "--traces-endpoint", "http://127.0.0.1:9/v1/traces")
     ask(service, "select $1::text")
-    wait_until(lambda: "traces could not be sent" in service.log, 30)
+    eventually(lambda: "traces could not be sent" in service.log, 30)
     assert httpx.get(f"{service.url}/health").status_code == 200
     assert service.stop() == 0
     remove(data_dir)

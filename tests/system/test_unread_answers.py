@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.control import engine, new_organization, wait_until
+from tests.control import engine, new_organization
 from tests.needs import needs
 from tests.service import Service, Sql, running_service
+from tests.waiting import eventually
 
 SIZE = 12_000_000
 """Far more than the buffers of a socket hold, and less than one organization's share of the memory; twice as much is
@@ -77,7 +78,7 @@ def test_the_next_large_answer_waits(small: Service, way: str) -> None:
     with sent(small, made.key, path, body, more), engine(small, database) as look:
         asking = threading.Thread(target=ask)
         asking.start()
-        wait_until(lambda: look.execute(WAITING).fetchone() == (1,) or done.is_set())
+        eventually(lambda: look.execute(WAITING).fetchone() == (1,) or done.is_set())
         for _ in range(LOOKS):
             assert not done.is_set(), "the rows of the second answer were fetched"
             time.sleep(LOOK_S)

@@ -7,10 +7,10 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.control import wait_until
 from tests.http.test_wire import Connection, Hand, query, value
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.tunnel import Tunnel
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_stop_lets_what_runs_finish(short: Service) -> None:
     busy.send(query("select pg_sleep(0.8)"))
     with psycopg.connect(short.server_of(), autocommit=True) as outside:
         sleeping = "select 1 from pg_stat_activity where wait_event = 'PgSleep'"
-        wait_until(lambda: outside.execute(sleeping).fetchone() is not None)
+        eventually(lambda: outside.execute(sleeping).fetchone() is not None)
     short.process.terminate()
     assert b"57P01" in idle.last_words()
     assert [busy.next()[0] for _ in range(4)] == ["T", "D", "C", "Z"]

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.control import Control, Organization, engine, engine_name, new_organization, wait_until
+from tests.control import Control, Organization, engine, engine_name, new_organization
 from tests.dumps import LARGE, PROGRAMS, backends, begun, dump_of, dumping
+from tests.waiting import eventually
 
 DUMP = "/v1/databases/main/dump"
 PATIENCE_S = 30.0
@@ -154,7 +155,7 @@ def test_the_role_of_a_dump_is_nobodys(control: Control, tmp_path: Path, large: 
         assert isolation == (0,), "it takes no part in the check of SERIALIZABLE"
     with engine(service, engine_name(service, large)) as outside:
         dumps = "select from pg_roles where rolname like 'tg%%_d'"
-        wait_until(lambda: not dumping(service) and not outside.execute(dumps).fetchall(), PATIENCE_S)
+        eventually(lambda: not dumping(service) and not outside.execute(dumps).fetchall(), PATIENCE_S)
 
 
 # -- what is in the way ---------------------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ def test_one_dump_of_a_database_runs_at_a_time(control: Control, large: str) -> 
         with control.client.stream("GET", "/v1/databases/large/dump") as again:
             return again.status_code == 200
 
-    wait_until(begins_again, PATIENCE_S)
+    eventually(begins_again, PATIENCE_S)
 
 
 def test_an_organization_has_half_of_the_places_for_dumps(control: Control, large: str) -> None:
@@ -206,7 +207,7 @@ def test_an_organization_has_half_of_the_places_for_dumps(control: Control, larg
         assert "of this organization" in error["message"]
         with begun(second.control, "main"):
             assert "2 dumps" in third.control.refused(503, "busy", "GET", DUMP)["message"]
-    wait_until(lambda: third.control.client.get(DUMP).status_code == 200, PATIENCE_S)
+    eventually(lambda: third.control.client.get(DUMP).status_code == 200, PATIENCE_S)
 
 
 def test_a_client_that_leaves_takes_its_dump_with_it(control: Control, large: str) -> None:
@@ -215,7 +216,7 @@ def test_a_client_that_leaves_takes_its_dump_with_it(control: Control, large: st
     with begun(control, "large"):
         assert len(dumping(service)) == 1
         assert len(backends(service, large)) == 1
-    wait_until(lambda: not dumping(service) and not backends(service, large), PATIENCE_S)
+    eventually(lambda: not dumping(service) and not backends(service, large), PATIENCE_S)
 
 
 def test_a_slow_reader_slows_the_engine_down(control: Control, large: str) -> None:
@@ -223,7 +224,7 @@ def test_a_slow_reader_slows_the_engine_down(control: Control, large: str) -> No
     service = control.service
     with begun(control, "large") as rest:
         [program] = dumping(service)
-        wait_until(lambda: _is_stuck(program), PATIENCE_S)
+        eventually(lambda: _is_stuck(program), PATIENCE_S)
         assert sum(map(len, rest)) > 10_000_000
 
 
@@ -232,9 +233,9 @@ def test_a_dump_that_will_not_end_goes_with_a_reader_that_took_its_time(control:
     service = control.service
     with begun(control, "large"):
         [program] = dumping(service)
-        wait_until(lambda: _is_stuck(program), PATIENCE_S)
+        eventually(lambda: _is_stuck(program), PATIENCE_S)
         os.kill(program, signal.SIGSTOP)
-    wait_until(lambda: not dumping(service) and not backends(service, large), PATIENCE_S)
+    eventually(lambda: not dumping(service) and not backends(service, large), PATIENCE_S)
 
 
 def _is_stuck(pid: int) -> bool:

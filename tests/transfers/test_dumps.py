@@ -10,12 +10,13 @@ import psycopg
 import pytest
 
 from tests.cli.command import Command
-from tests.control import Control, engine, engine_name, wait_until
+from tests.control import Control, engine, engine_name
 from tests.dumps import LARGE, PROGRAMS, begun, contents, dump_of, dumping, fill
 from tests.external import PASSWORD, ExternalServer
 from tests.processes import alive
 from tests.servers import needs_linux
 from tests.service import Service, needs_bundled, new_data_dir, remove, remove_installation, start_service
+from tests.waiting import eventually
 
 PATIENCE_S = 30.0
 
@@ -114,7 +115,7 @@ def test_no_program_outlives_a_service_that_was_killed(own: Service) -> None:
     with pytest.raises(httpx.TransportError), begun(control, "main") as rest:  # noqa: PT012 - it is one step
         [program] = dumping(own)
         own.kill()
-        wait_until(lambda: not alive(program), PATIENCE_S)
+        eventually(lambda: not alive(program), PATIENCE_S)
         for _ in rest:
             pass
 
@@ -127,7 +128,7 @@ def test_no_program_outlives_its_worker(own: Service) -> None:
         [program] = dumping(own)
         parent = int(Path(f"/proc/{program}/stat").read_text().rsplit(")", 1)[1].split()[1])
         subprocess.run(["kill", "-9", str(parent)], check=True)
-        wait_until(lambda: not alive(program), PATIENCE_S)
+        eventually(lambda: not alive(program), PATIENCE_S)
         for _ in rest:
             pass
 
@@ -137,7 +138,7 @@ def test_no_program_outlives_its_worker(own: Service) -> None:
         except httpx.TransportError:
             return False
 
-    wait_until(again, PATIENCE_S)
+    eventually(again, PATIENCE_S)
 
 
 @needs_linux
@@ -182,7 +183,7 @@ def test_a_reader_that_takes_a_dump_too_slowly_is_cut_off() -> None:
     control.sql()(LARGE)
     with begun(control, "main") as rest, pytest.raises(httpx.ReadError):
         _read_slowly(rest)
-    wait_until(lambda: not dumping(service), PATIENCE_S)
+    eventually(lambda: not dumping(service), PATIENCE_S)
     assert "too slowly" in service.log
     with begun(control, "main") as rest:
         assert sum(map(len, rest)) > 10_000_000, "whoever reads on gets all of it"

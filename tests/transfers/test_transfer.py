@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from tests.cli.command import Command
 from tests.client.faults import LOSE, PASS, Relay, relay
 from tests.service import Service
 from tests.transfers.conftest import ROWS
+from tests.waiting import eventually
 from tuplegate.client import Client
 
 REQUESTS = 9
@@ -101,10 +101,7 @@ def kill_and_start_again(
         command = Command(service, tmp_path, TUPLEGATE_URL=cut.url)
         children.append(command.start("import", str(numbers), "--table", "load"))
         assert children[0].wait(60) == -signal.SIGKILL
-        deadline = time.monotonic() + 60
-        while applied and len(cut.statuses) < request_number:  # until the service has answered it
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: not applied or len(cut.statuses) >= request_number)  # until the service has answered it
         assert database.query("select count(*) from load").value() in (0, ROWS)
     again = Command(service, tmp_path)("import", str(numbers), "--table", "load")
     assert again.code == 0, again.err

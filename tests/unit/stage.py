@@ -3,21 +3,15 @@
 import asyncio
 import gc
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+from tests.waiting import eventually_async
 from tuplegate.http.connection import Handler, HttpBounds
 from tuplegate.http.server import HttpServer
 from tuplegate.http.sharing.memory import Memory
 
 WAIT_S = 20.0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = asyncio.get_running_loop().time() + WAIT_S
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "it did not come true"
-        await asyncio.sleep(0.001)
 
 
 class Line:
@@ -59,7 +53,7 @@ async def serving(handler: Handler, memory: Memory) -> AsyncIterator[Stage]:
         await server.start(listening)
         try:
             yield Stage(server, listening.getsockname())
-            await until(lambda: not server.connections)
+            await eventually_async(lambda: not server.connections)
         finally:
             await server.stop(WAIT_S, lambda: None)
 

@@ -12,7 +12,7 @@ import structlog
 import uvloop
 from structlog.testing import capture_logs
 
-from tests.unit.stage import until
+from tests.waiting import eventually_async
 from tuplegate.http import acceptor
 from tuplegate.http.acceptor import Acceptor, Balance, choose_part
 
@@ -85,7 +85,7 @@ def test_no_descriptor_is_left(
             found = taken.count, sock.asked
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        await until(lambda: taken.count == 5)
+        await eventually_async(lambda: taken.count == 5)
         accepting.close()
         taken.close()
         await asyncio.sleep(0)
@@ -111,7 +111,7 @@ def test_the_last_descriptors_are_not_for_connections(loop: Callable[[], asyncio
         assert taken.count == 1
         for descriptor in held:
             os.close(descriptor)
-        await until(lambda: taken.count > 1)
+        await eventually_async(lambda: taken.count > 1)
         accepting.close()
         taken.close()
         await asyncio.sleep(0)
@@ -128,7 +128,7 @@ def test_many_that_wait_are_taken_at_once() -> None:
         balance = Balance(2)
         balance.open[1] = 100  # the other worker has enough, and none of these is its part
         accepting = Acceptor(sock, taken, balance, 0)
-        await until(lambda: taken.count == 5)
+        await eventually_async(lambda: taken.count == 5)
         accepting.close()
         taken.close()
         await asyncio.sleep(0)

@@ -7,7 +7,8 @@ import weakref
 import pytest
 import uvloop
 
-from tests.unit.stage import WAIT_S, Line, serving, until, without_collector
+from tests.unit.stage import WAIT_S, Line, serving, without_collector
+from tests.waiting import eventually_async
 from tuplegate.http.connection import HttpBounds, HttpConnection
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
@@ -33,7 +34,7 @@ def test_one_that_is_closed_leaves_nothing_behind(loop: type[asyncio.AbstractEve
                 assert await client.answer() == (200, b"answered")
                 assert len(seen) == 1
                 client.writer.close()
-                await until(lambda: not seen)
+                await eventually_async(lambda: not seen)
 
     with without_collector(), asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
@@ -63,7 +64,7 @@ def test_a_stop_does_not_wait_for_bodies() -> None:
             late.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
             runs.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             await asyncio.wait_for(running.wait(), WAIT_S)
-            await until(lambda: server.running == 2)
+            await eventually_async(lambda: server.running == 2)
             stopping = asyncio.create_task(server.stop(2 * WAIT_S, lambda: None))
             status, body = await late.answer()
             assert status == 503
@@ -98,9 +99,9 @@ def test_one_that_is_left_in_the_middle_of_a_body_leaves_nothing_behind(
         async with serving(answer, Memory(2**20)) as stage:
             client = await stage.connect()
             client.writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc")
-            await until(lambda: bool(seen))
+            await eventually_async(lambda: bool(seen))
             client.writer.close()
-            await until(lambda: not seen)
+            await eventually_async(lambda: not seen)
 
     with without_collector(), asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.unit.stage import WAIT_S, Line, until
+from tests.unit.stage import WAIT_S, Line
+from tests.waiting import eventually_async
 from tuplegate.http.connection import HttpBounds
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.server import HttpServer
@@ -81,13 +82,13 @@ class Street:
         before = len(self.server.connections)
         client = await self._open(address)
         client.writer.write(data)
-        await until(lambda: len(self.server.connections) > before)
+        await eventually_async(lambda: len(self.server.connections) > before)
         return client
 
     async def fill(self, data: bytes = b"", address: str = HERE) -> list[Line]:
         clients = [await self.come(data, address) for _ in range(PLACES - len(self.server.connections))]
         if data in (BUSY, BUSY_KNOWN):
-            await until(lambda: len(self.waiters) == len(clients))
+            await eventually_async(lambda: len(self.waiters) == len(clients))
         return clients
 
     async def ask(self, address: str = HERE, trust: ssl.SSLContext | None = None) -> tuple[int, bytes]:
@@ -214,7 +215,7 @@ def test_an_organization_waits_for_its_clients_in_its_share_of_places(is_slow_re
                     slow[-1].writer.transport.pause_reading()  # type: ignore[attr-defined]
                 slow[-1].writer.write(LARGE_KNOWN if is_slow_reader else NO_BODY_KNOWN)
             waits = Waiting.READER if is_slow_reader else Waiting.BODY
-            await until(lambda: opened.count(waits) == PLACES)
+            await eventually_async(lambda: opened.count(waits) == PLACES)
             for number in range(2 * PLACES):
                 assert await opened.ask(f"127.0.1.{number + 1}") == (200, b"answered")
             assert opened.count(waits) == PLACES // 4
@@ -247,7 +248,7 @@ def test_strangers_who_do_not_take_their_answers_give_way() -> None:
             for client in unread:
                 client.writer.transport.pause_reading()  # type: ignore[attr-defined]
                 client.writer.write(LARGE)
-            await until(lambda: opened.count(Waiting.READER) == len(unread))
+            await eventually_async(lambda: opened.count(Waiting.READER) == len(unread))
             silent = await opened.come(address=ELSEWHERE)
             for _ in range(3):
                 assert (await opened.ask())[0] == 200

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from tests.unit.stage import until
+from tests.waiting import eventually_async
 from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.fair_use import quota as quota_module
 from tuplegate.admission.fair_use.quota import Quotas
@@ -43,7 +43,7 @@ def test_one_that_fails_does_not_keep_the_others(failure: Exception) -> None:
             quota = quotas.find_quota(name, "free")
             assert quota is not None
             assert await quota.take_more(asyncio.get_running_loop().time())
-        await until(lambda: permits.given_back == ["even", "other", "odd"])
+        await eventually_async(lambda: permits.given_back == ["even", "other", "odd"])
         assert not watching.done()
         watching.cancel()
 
@@ -79,7 +79,7 @@ def test_nothing_ticks_while_no_permits_are_held(monkeypatch: pytest.MonkeyPatch
             quota = quotas.find_quota("org", "free")
             assert quota is not None
             assert await quota.take_more(asyncio.get_running_loop().time())
-            await until(partial(has_given_back, permits, number))
+            await eventually_async(partial(has_given_back, permits, number))
             await let_time_pass()
             assert await let_time_pass() == 0
         watching.cancel()

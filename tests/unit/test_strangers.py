@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.unit.stage import Line, Stage, serving, until
+from tests.unit.stage import Line, Stage, serving
+from tests.waiting import eventually_async
 from tuplegate.http.connection import HttpConnection
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import ClientGone, Exchange
@@ -55,7 +56,7 @@ def test_no_request_is_begun_while_a_stranger_has_not_taken_the_last_answer(size
         memory = Memory(2**24)
         async with serving(answer, memory) as stage:
             client = await connect_deaf(stage, 20_000 * GET)
-            await until(lambda: any(unsent(each) for each in stage.server.connections))
+            await eventually_async(lambda: any(unsent(each) for each in stage.server.connections))
             [connection] = stage.server.connections
             then = begun
             for _ in range(100):
@@ -81,7 +82,7 @@ def test_an_answer_that_all_share_is_held_by_the_piece() -> None:
         memory = Memory(2**24)
         async with serving(answer, memory) as stage:
             deaf = [await connect_deaf(stage, 3 * GET) for _ in range(20)]
-            await until(lambda: sum(unsent(each) > 0 for each in stage.server.connections) == len(deaf))
+            await eventually_async(lambda: sum(unsent(each) > 0 for each in stage.server.connections) == len(deaf))
             assert max(unsent(each) for each in stage.server.connections) <= PIECE + HEAD_MAX
             assert memory.used <= len(deaf) * (PIECE + HEAD_MAX)
             client = await stage.connect()
@@ -90,7 +91,7 @@ def test_an_answer_that_all_share_is_held_by_the_piece() -> None:
                 assert await client.answer() == (200, shared)
             for each in (client, *deaf):
                 each.writer.transport.abort()
-            await until(lambda: memory.used == 0)
+            await eventually_async(lambda: memory.used == 0)
 
     run(test)
 
@@ -122,10 +123,10 @@ def test_a_stranger_gets_room_from_those_who_have_held_it_longest(full: bool) ->
             for number in range(60):
                 holding.append(await stage.connect())
                 holding[-1].writer.write(POST % 50_000 + bytes(40_000))
-                await until(lambda number=number: begun > number)  # type: ignore[misc]
+                await eventually_async(lambda number=number: begun > number)  # type: ignore[misc]
             newcomer = await stage.connect()
             newcomer.writer.write(POST % 10)
-            await until(lambda: begun > len(holding))
+            await eventually_async(lambda: begun > len(holding))
             newcomer.writer.write(bytes(10))
             assert await newcomer.answer() == (200, b"answered")
             held = memory.used - (2**22 if full else 0)

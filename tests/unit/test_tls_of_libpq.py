@@ -18,7 +18,8 @@ import pytest
 from psycopg import OperationalError, pq
 from psycopg.pq.abc import PGconn
 
-from tests.unit.stage import WAIT_S, until
+from tests.unit.stage import WAIT_S
+from tests.waiting import eventually_async
 from tuplegate.engine.libpq.connections import tls_transport
 from tuplegate.engine.libpq.connections.tls_transport import NoAccess, TlsTransport
 from tuplegate.http.tls.self_signed import provide
@@ -121,10 +122,10 @@ def test_bytes_go_both_ways(pgconn: PGconn) -> None:
         transport = TlsTransport(pgconn, above)
         sent = bytes(range(256)) * 20_000
         transport.write(sent)
-        await until(lambda: len(above.got) == len(sent))
+        await eventually_async(lambda: len(above.got) == len(sent))
         assert above.got == sent
         transport.write(b"leave")
-        await until(lambda: bool(above.lost))
+        await eventually_async(lambda: bool(above.lost))
 
     asyncio.run(test())
 
@@ -139,7 +140,7 @@ def test_the_state_is_not_touched_once_libpq_has_closed_the_connection(
         pgconn.finish()
         called.clear()
         transport.write(b"x")
-        await until(lambda: bool(above.lost))
+        await eventually_async(lambda: bool(above.lost))
         assert (called, type(above.lost[0])) == ([], ConnectionResetError)
 
     asyncio.run(test())
@@ -156,11 +157,11 @@ def test_the_state_is_not_touched_once_libpq_has_freed_it_alone(
         transport = TlsTransport(pgconn, above)
         transport.pause_reading()
         transport.write(b"leave")
-        await until(lambda: finds_it_broken(pgconn))
+        await eventually_async(lambda: finds_it_broken(pgconn))
         assert pgconn.pgconn_ptr is not None  # type: ignore[attr-defined]  # the protocol of both forms lacks it
         called.clear()
         transport.write(b"x")
-        await until(lambda: bool(above.lost))
+        await eventually_async(lambda: bool(above.lost))
         assert (called, type(above.lost[0])) == ([], ConnectionResetError)
 
     asyncio.run(test())

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.unit.stage import WAIT_S, until, without_collector
+from tests.unit.stage import WAIT_S, without_collector
+from tests.waiting import eventually_async
 from tuplegate.http import server as server_module
 from tuplegate.http.connection import HttpBounds
 from tuplegate.http.exchange import Exchange
@@ -113,7 +114,7 @@ async def above(tls: TlsContext) -> AsyncIterator[tuple[Above, tuple[str, int]]]
     yield listener, server.sockets[0].getsockname()
     server.close()
     listener.transport.abort()
-    await until(lambda: listener.is_lost)
+    await eventually_async(lambda: listener.is_lost)
 
 
 class Peer:
@@ -186,10 +187,10 @@ def test_one_that_never_agrees_leaves_nothing_behind(
         async with serving(tls, memory) as address:
             for _ in range(3):
                 _, writer = await asyncio.open_connection(*address)
-                await until(lambda: alive() > 0)
+                await eventually_async(lambda: alive() > 0)
                 writer.write(data)
                 writer.close()
-                await until(lambda: alive() == 0)
+                await eventually_async(lambda: alive() == 0)
                 assert memory.used == 0
 
     with without_collector():
@@ -219,7 +220,7 @@ def test_one_that_is_closed_leaves_nothing_behind(
                     peer.send(b"")
                     assert await peer.is_cut()
                 peer.writer.close()
-                await until(lambda: alive() == 0)
+                await eventually_async(lambda: alive() == 0)
                 assert memory.used == 0
 
     with without_collector():
@@ -238,7 +239,7 @@ def test_small_records_come_together_and_let_others_have_their_turn(loop: Loop, 
             for number in range(len(sent)):
                 peer.tls.write(sent[number : number + 1])
             peer.send(b"")
-            await until(lambda: sum(map(len, listener.got)) == len(sent))
+            await eventually_async(lambda: sum(map(len, listener.got)) == len(sent))
             assert b"".join(listener.got) == sent
             of_turn: dict[int, int] = {}
             for turn, data in zip(listener.turns, listener.got, strict=True):
@@ -270,15 +271,15 @@ def test_a_paused_one_is_given_nothing(loop: Loop, tls: TlsContext) -> None:
             peer.tls.write(b"x")
         peer.send(b"")
         for number in range(1, 4):
-            await until(lambda number=number: len(listener.got) == number)  # type: ignore[misc]
+            await eventually_async(lambda number=number: len(listener.got) == number)  # type: ignore[misc]
             turn = listener.turn
-            await until(lambda turn=turn: listener.turn > turn + 10)  # type: ignore[misc]
+            await eventually_async(lambda turn=turn: listener.turn > turn + 10)  # type: ignore[misc]
             assert len(listener.got) == number
             listener.transport.resume_reading()
         peer.writer.close()
         server.close()
         listener.transport.abort()
-        await until(lambda: listener.is_lost)
+        await eventually_async(lambda: listener.is_lost)
 
     run(loop, test())
 
@@ -293,7 +294,7 @@ def test_much_in_both_directions(loop: Loop, tls: TlsContext) -> None:
             reader, writer = await asyncio.open_connection(*address, ssl=context)
             sent = os.urandom(3_000_000)
             writer.write(sent)
-            await until(lambda: sum(map(len, listener.got)) == len(sent))
+            await eventually_async(lambda: sum(map(len, listener.got)) == len(sent))
             assert b"".join(listener.got) == sent
             listener.transport.write(sent)
             assert await asyncio.wait_for(reader.readexactly(len(sent)), WAIT_S) == sent
@@ -322,7 +323,7 @@ def test_no_more_is_taken_than_it_takes_to_agree(loop: Loop, tls: TlsContext, da
             peer.send(data)
             assert await peer.is_cut()
             peer.writer.close()
-            await until(lambda: memory.used == 0)
+            await eventually_async(lambda: memory.used == 0)
 
     run(loop, test())
 
@@ -366,7 +367,7 @@ def test_what_a_handshake_takes_is_in_the_budget(loop: Loop, tls: TlsContext) ->
                 assert await peer.is_cut()
             for peer in peers:
                 peer.writer.close()
-            await until(lambda: memory.used == 0)
+            await eventually_async(lambda: memory.used == 0)
             agreed = Peer()
             await agreed.open(address)
             await agreed.shake_hands()
@@ -389,14 +390,14 @@ def test_records_that_do_not_end_are_in_the_budget(loop: Loop, tls: TlsContext) 
             for peer in peers:
                 await peer.open(address)
                 await peer.shake_hands()
-            await until(lambda: memory.used == 0)
+            await eventually_async(lambda: memory.used == 0)
             for peer in peers:
                 peer.send(make_record(bytes(16_000), 23)[:-1])
-                await until(lambda peer=peer: memory.used % 16_004 == 0 and memory.used > 0)  # type: ignore[misc]
+                await eventually_async(lambda peer=peer: memory.used % 16_004 == 0 and memory.used > 0)  # type: ignore[misc]
             assert await peers[0].is_cut()
             assert memory.used <= 4 * 16_004
             for peer in peers:
                 peer.writer.close()
-            await until(lambda: memory.used == 0)
+            await eventually_async(lambda: memory.used == 0)
 
     run(loop, test())

@@ -13,9 +13,10 @@ import uvloop
 from websockets.frames import Close, Frame, Opcode
 from websockets.protocol import Protocol, Side
 
-from tests.unit.stage import WAIT_S, until
+from tests.unit.stage import WAIT_S
 from tests.unit.test_tls_transport import made_tls
 from tests.unit.test_turns_of_connections import Turns
+from tests.waiting import eventually_async
 from tests.websocket import ACCEPT, frame, upgrade
 from tuplegate.admission.paths import gather_paths
 from tuplegate.alias.plane import Alias
@@ -258,7 +259,7 @@ def test_bytes_go_both_ways_however_they_are_cut(loop: Loop, with_tls: bool, tmp
             assert await peer.take(len(large)) == large
             assert (stage.server.open, stage.server.running, len(stage.server.connections)) == (1, 0, 0)
             peer.writer.close()
-            await until(lambda: stage.server.open == 0)
+            await eventually_async(lambda: stage.server.open == 0)
 
     run(loop, test())
 
@@ -302,7 +303,7 @@ def test_what_ends_a_connection(sent: bytes, code: int) -> None:
             assert await peer.event() is None
             assert b"behind" not in received
             peer.writer.close()
-            await until(lambda: stage.server.open == 0)
+            await eventually_async(lambda: stage.server.open == 0)
 
     run(uvloop.new_event_loop, test())
 
@@ -339,7 +340,7 @@ def test_silence_is_asked_about_and_then_ended() -> None:
             websocket.check_time(later + BOUNDS.pong_s - 1)
             assert stage.server.open == 1
             websocket.check_time(later + BOUNDS.pong_s + 1)
-            await until(lambda: stage.server.open == 0)
+            await eventually_async(lambda: stage.server.open == 0)
 
     run(uvloop.new_event_loop, test())
 
@@ -368,7 +369,7 @@ def test_what_nobody_takes_is_not_read(loop: Loop) -> None:
             for _ in range(total // 2**16):
                 peer.writer.write(piece)
             (websocket,) = stage.server.upgraded
-            await until(lambda: websocket._intake.is_paused)
+            await eventually_async(lambda: websocket._intake.is_paused)
             for _ in range(2000):  # as many turns as reading all of it would take
                 await asyncio.sleep(0)
             assert 2**16 <= memory.used < 2**20
@@ -393,7 +394,7 @@ def test_a_client_that_takes_nothing_stops_who_sends(loop: Loop) -> None:
         async with serving(serve) as stage:
             peer = await stage.open()
             (websocket,) = stage.server.upgraded
-            await until(lambda: websocket._out.is_behind)
+            await eventually_async(lambda: websocket._out.is_behind)
             before = sent
             await peer.take((before + 10) * 2**16)
 
@@ -446,13 +447,13 @@ def test_a_client_whose_turn_is_put_off_is_not_read_on(loop: Loop, with_tls: boo
             peer = await stage.open()
             turns.is_held_up = True
             peer.writer.write(frame(b"x" * 2**10) * count)
-            await until(lambda: memory.used > 0)
+            await eventually_async(lambda: memory.used > 0)
             for _ in range(2000):  # as many passes as reading all of it would take
                 await asyncio.sleep(0)
             assert 0 < memory.used < 2**19
             turns.go_on()
             assert await peer.take(3) == b"all"
-            await until(lambda: memory.used == 0)
+            await eventually_async(lambda: memory.used == 0)
 
     run(loop, test())
 
@@ -476,7 +477,7 @@ def test_what_a_stranger_sends_is_charged_until_it_is_used() -> None:
             await has_received.wait()
             assert memory.used == 2**19
             goes_on.set()
-            await until(lambda: memory.used == 10)
+            await eventually_async(lambda: memory.used == 10)
 
     run(uvloop.new_event_loop, test())
 
@@ -513,7 +514,7 @@ def test_who_serves_is_cancelled_when_the_client_leaves(loop: Loop) -> None:
             peer = await stage.open()
             peer.writer.transport.abort()
             await over.wait()
-            await until(lambda: stage.server.open == 0)
+            await eventually_async(lambda: stage.server.open == 0)
 
     run(loop, test())
 
@@ -598,12 +599,12 @@ def test_the_alias_joins_both_sides(loop: Loop, with_tls: bool, tmp_path: Path) 
             assert await peer.take(8 * len(large)) == 8 * large
             assert (front.server.open, front.server.running) == (1, 0)
             peer.writer.transport.abort()
-            await until(lambda: behind.server.open == 0 and front.server.open == 0)
+            await eventually_async(lambda: behind.server.open == 0 and front.server.open == 0)
             other = await front.open()
             other.writer.write(frame(b"", announced=2**31))
             assert await other.close_code() == 1009
             other.writer.close()
-            await until(lambda: behind.server.open == 0 and front.server.open == 0)
+            await eventually_async(lambda: behind.server.open == 0 and front.server.open == 0)
 
     run(loop, test())
 
@@ -637,7 +638,7 @@ def test_a_slow_client_of_the_alias_slows_who_sends(loop: Loop) -> None:
         async with serving(serve, memory=memory) as behind, fronting(behind, None) as front:
             peer = await front.open()
             (websocket,) = behind.server.upgraded
-            await until(lambda: websocket._out.is_behind)
+            await eventually_async(lambda: websocket._out.is_behind)
             before = sent
             await peer.take((before + 10) * 2**16)
 
