@@ -3,7 +3,8 @@
 They are the files of the change's turn, and those that the change touches or moves to another turn, where the sources
 of the console and of the JavaScript client count as their tests. A file's turn depends on its name or its line in
 `.ci/turns`, not on other files, and a change's turn follows that of the change that landed before it. So each file is
-run at least every third change.
+run at least every fourth change. A change that touches or moves many of them, as a new name in all tests does, runs
+only those of its turn: whoever lands it runs all of them before.
 
 Nothing in a clean clone tells which commits have landed before. So whoever lands a change says it: `make turn` writes
 it into the message of the last commit (`--take`). All files are chosen where that line is missing, or was written for
@@ -26,9 +27,10 @@ TESTED_BY = {
     "clients/javascript/": "tests/javascript/",
 }
 """The tests of sources that most changes leave alone: a change to one of them touches the others."""
-TURNS = 3
+TURNS = 4
+TOUCHED_MAX = 12
 
-_LINE = re.compile(r"^Turn: ([0-2]) after ([0-9a-f]{40}) on ([0-9a-f]{40})$", re.MULTILINE)
+_LINE = re.compile(r"^Turn: ([0-3]) after ([0-9a-f]{40}) on ([0-9a-f]{40})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,14 @@ def sort_files(files: Iterable[str], table: Mapping[str, int]) -> list[str]:
 def choose_files(
     files: Collection[str], number: int, table: Mapping[str, int], before: Mapping[str, int], touched: Collection[str]
 ) -> list[str]:
-    """Return the files of a turn, those that were touched, and those that had another turn before: a file that moves
-    could miss its turn."""
+    """Return the files of a turn, those that were touched, and those that had another turn before, if these are few: a
+    file that moves could miss its turn."""
     moved = {file for file in files if turn_of(file, table) != turn_of(file, before)}
     tests = tuple(tests for sources, tests in TESTED_BY.items() if any(name.startswith(sources) for name in touched))
-    run = {*moved, *touched, *(file for file in files if file.startswith(tests))}
+    run = {*moved, *touched} & set(files)
+    if len(run) > TOUCHED_MAX:
+        run = set()
+    run.update(file for file in files if file.startswith(tests))
     return sort_files((file for file in files if turn_of(file, table) == number or file in run), table)
 
 
@@ -126,7 +131,7 @@ class Clone:
         except LookupError as exc:
             return everything, f"all, since the history does not tell what has landed: {exc}"
         chosen = choose_files(files, turn.number, table, self.read_table_of(turn.landed, table), touched)
-        return chosen, f"turn {turn.number}, and what was touched since {turn.landed}"
+        return chosen, f"turn {turn.number}, and what was touched since {turn.landed} if it is little"
 
     def read_table_of(self, commit: str, default: dict[str, int]) -> dict[str, int]:
         """Return the turns that held at a commit, or the default if there were no turns yet."""

@@ -7,6 +7,7 @@ import pytest
 
 from tuplegate.engine.cells import fleet as rules
 from tuplegate.engine.cells.fleet import (
+    LEAVE_AGAIN_S,
     LIVED_S,
     SETTLED_S,
     STABLE_S,
@@ -22,7 +23,7 @@ from tuplegate.engine.cells.fleet import (
 )
 
 WORKER, OTHER = 1, 2
-FIRST, SECOND, THIRD = (Halt(worker, 1) for worker in (WORKER, OTHER, 3))
+FIRST, SECOND, THIRD = (Halt(worker, 1, at_once=True) for worker in (WORKER, OTHER, 3))
 
 
 def wake(fleet: Fleet, cell_id: str, now: float) -> None:
@@ -241,17 +242,16 @@ def test_a_halted_cell_stops_and_is_not_started() -> None:
     wake(fleet, "a", 0)
     fleet.admit("a", OTHER, 0)
     fleet.halt("a", FIRST)
-    assert fleet.decide(0) == Decision(stop=("a",), withheld=("a",))
+    assert fleet.decide(0) == Decision(stop=("a",), taken=("a",))
     assert [*fleet.list_stays("a")] == [OTHER], "it is told"
-    fleet.want("a", 0)
-    assert fleet.decide(0) == Decision(withheld=("a",))
+    assert fleet.is_withheld("a")
     fleet.note_ended("a", 0, "")
     assert fleet.decide(0) == Decision(halted=(("a", FIRST),))
     assert fleet.find_state("a") is CellState.HALTED
-    fleet.want("a", 1000)
-    assert fleet.decide(1000) == Decision(withheld=("a",))
+    assert fleet.is_withheld("a")
     fleet.release("a", FIRST, 1000)
     assert fleet.decide(1000) == Decision()
+    assert not fleet.is_withheld("a")
     fleet.want("a", 1000)
     assert fleet.decide(1000) == Decision(start=("a",))
 
@@ -269,7 +269,33 @@ def test_a_starting_cell_is_withheld_from_those_who_wait() -> None:
     fleet.want("a", 0)
     assert fleet.decide(0) == Decision(start=("a",))
     fleet.halt("a", FIRST)
-    assert fleet.decide(0) == Decision(stop=("a",), withheld=("a",))
+    assert fleet.decide(0) == Decision(stop=("a",), taken=("a",))
+
+
+def test_a_cell_that_waits_for_a_place_is_withheld_from_those_who_wait() -> None:
+    fleet = Fleet(["a"], awake_max=1, idle_s=0)
+    wake(fleet, "b", 0)
+    fleet.want("a", 0)
+    fleet.halt("a", FIRST)
+    assert fleet.decide(0) == Decision(halted=(("a", FIRST),), withheld=("a",))
+
+
+def test_workers_leave_a_cell_that_is_halted_without_haste() -> None:
+    """They are asked again as long as one of them has a statement there, and it does not stop before."""
+    fleet = Fleet(["a"], awake_max=1, idle_s=0)
+    wake(fleet, "a", 0)
+    stays = {worker: fleet.admit("a", worker, 0) for worker in (WORKER, OTHER)}
+    fleet.halt("a", Halt(3, 1))
+    assert fleet.decide(1) == Decision(ask_to_leave=("a",))
+    assert fleet.decide(1) == Decision()
+    fleet.note_rest("a", WORKER, stays[WORKER])
+    fleet.note_use("a", OTHER, stays[OTHER], 2, in_use=True)
+    assert fleet.decide(2 + 0.5 * LEAVE_AGAIN_S) == Decision()
+    assert fleet.decide(2 + 1.5 * LEAVE_AGAIN_S) == Decision(ask_to_leave=("a",))
+    fleet.note_rest("a", OTHER, stays[OTHER])
+    assert fleet.decide(3) == Decision(stop=("a",), taken=("a",))
+    fleet.note_ended("a", 3, "")
+    assert fleet.decide(3) == Decision(halted=(("a", Halt(3, 1)),))
 
 
 @pytest.mark.parametrize("state", [CellState.STARTING, CellState.AWAKE])
@@ -281,7 +307,6 @@ def test_a_cell_that_is_given_back_at_once_goes_on(state: CellState) -> None:
     if state is CellState.AWAKE:
         fleet.note_ready("a", 0)
     fleet.halt("a", FIRST)
-    fleet.want("a", 0)
     fleet.release("a", FIRST, 0)
     assert fleet.decide(0) == Decision()
     assert fleet.find_state("a") is state
@@ -294,8 +319,7 @@ def test_a_halted_cell_goes_from_one_worker_to_the_next(way: str) -> None:
     for halt in (FIRST, SECOND, THIRD):
         fleet.halt("a", halt)
     assert fleet.decide(0) == Decision(halted=(("a", FIRST),))
-    fleet.want("a", 0)
-    assert fleet.decide(0) == Decision(withheld=("a",))
+    assert fleet.is_withheld("a")
 
     def leave(halt: Halt) -> None:
         if way == "release":
@@ -401,9 +425,13 @@ class World:
 
     def happen(self, event: Event) -> None:
         kind, cell_id, worker, wait_s = event
-        if kind == "want" and not self.fleet.want(cell_id, self.now):
+        if kind == "want" and not self.fleet.is_withheld(cell_id) and not self.fleet.want(cell_id, self.now):
             self.waiting.add(cell_id)
-        elif kind == "use" and self.fleet.find_state(cell_id) in (CellState.AWAKE, CellState.ASKED_TO_REST):
+        elif (
+            kind == "use"
+            and cell_id not in self.halting
+            and self.fleet.find_state(cell_id) in (CellState.AWAKE, CellState.ASKED_TO_REST)
+        ):
             self.used.add((cell_id, worker))
             self.connected[(cell_id, worker)] = self.fleet.admit(cell_id, worker, self.now)
         elif kind == "unuse" and (cell_id, worker) in self.used:
@@ -420,8 +448,9 @@ class World:
             self.end(cell_id)
         elif kind == "halt":
             self.halts += 1
-            self.fleet.halt(cell_id, Halt(worker, self.halts))
-            self.halting.setdefault(cell_id, []).append(Halt(worker, self.halts))
+            halt = Halt(worker, self.halts, at_once=self.halts % 2 == 0)
+            self.fleet.halt(cell_id, halt)
+            self.halting.setdefault(cell_id, []).append(halt)
         elif kind == "release" and (last := self.halting.get(cell_id, [])[-1:]):
             self.release(cell_id, last[0])
         elif kind == "remove" and cell_id in self.owned:
@@ -464,14 +493,16 @@ class World:
         assert not set(decision.start) & (self.servers | set(self.halting))
         self.servers |= set(decision.start)
         assert len(self.servers) <= AWAKE_MAX
-        freely = {*decision.stop} - set(self.halting)
+        freely = {
+            cell_id for cell_id in decision.stop if not any(halt.at_once for halt in self.halting.get(cell_id, ()))
+        }
         assert not {cell_id for cell_id, _ in self.used} & set(decision.ask_to_rest)
         assert not {cell_id for cell_id, _ in self.connected} & freely
         assert set(decision.stop) <= self.servers - self.stopping
-        assert {cell_id for cell_id, _ in self.connected} & {*decision.stop} <= {*decision.withheld}
+        assert {cell_id for cell_id, _ in self.connected} & {*decision.stop} <= {*decision.taken}
         self.stopping |= set(decision.stop)
-        assert set(decision.withheld) <= set(self.halting)
-        told = {*decision.busy, *decision.failed, *decision.withheld}
+        assert {*decision.withheld, *decision.taken, *decision.ask_to_leave} <= set(self.halting)
+        told = {*decision.busy, *decision.failed, *decision.withheld, *decision.taken}
         assert told - set(decision.stop) <= self.waiting
         self.waiting -= told
         for cell_id, halt in decision.halted:
@@ -485,9 +516,11 @@ class World:
         """Let servers get ready and end, workers let go of what they do not use, and time pass, as long as a waiter can
         need."""
         for _ in range(80):
-            decision = self.decide()
+            self.decide()
             for cell_id, worker in sorted(self.connected):
-                if cell_id in decision.ask_to_rest:
+                if self.fleet.find_state(cell_id) is CellState.ASKED_TO_REST:
+                    if cell_id in self.halting:
+                        self.happen(("unuse", cell_id, worker, 0))
                     self.happen(("let_go", cell_id, worker, 0))
             for cell_id in sorted(self.servers):
                 if cell_id in self.stopping:
@@ -508,8 +541,8 @@ def list_events(seed: int, count: int) -> list[Event]:
 @pytest.mark.parametrize("idle_s", [0.0, 3.0])
 @pytest.mark.parametrize("seed", range(25))
 def test_the_rules_hold_whatever_happens(seed: int, idle_s: float) -> None:
-    """Never more cells than places, none stopped in use unless it is halted, and none started while it is. Whoever
-    wants to halt one gets it, one after the other, and everybody who waits or whose cell is taken hears of it."""
+    """Never more cells than places, none stopped in use unless it is halted at once, and none started while it is.
+    Whoever wants to halt one gets it, one after the other; everybody who waits or whose cell is taken hears of it."""
     seen: list[tuple[CellState, CellState]] = []
     world = World(Fleet(CELLS[:1], AWAKE_MAX, idle_s))
     for event in list_events(seed, 400):

@@ -20,7 +20,7 @@ from tuplegate.engine.cells.server import CellServer, CellSettings
 pytestmark = needs_linux
 
 WORKER = 1
-HALT = Halt(2, 1)
+HALT = Halt(2, 1, at_once=True)
 Open = Callable[..., tuple[Keeper, Fleet]]
 
 
@@ -122,7 +122,7 @@ def test_a_cell_that_does_not_start_is_told(cells: Cells, opened: Open) -> None:
 
 
 def test_a_halted_cell_stops(cells: Cells, opened: Open) -> None:
-    """A cell that is halted stops although it is used, and those who use it are told; then its directory is the
+    """A cell that is halted at once stops although it is used, and those who use it are told; then its directory is the
     worker's alone until that gives it back."""
     cells.make("a")
     keeper, fleet = opened(awake_max=1)
@@ -131,14 +131,12 @@ def test_a_halted_cell_stops(cells: Cells, opened: Open) -> None:
     with cells.connect("a") as connection:
         connection.execute("create table kept as select 7 as n")
         fleet.halt("a", HALT)
-        assert keeper.tick(time.monotonic()) == Tidings(withheld=("a",))
+        assert keeper.tick(time.monotonic()) == Tidings(taken=("a",))
         tick_until(keeper, lambda tidings: tidings.halted == (("a", HALT),))
         with pytest.raises(psycopg.OperationalError):
             connection.execute("select 1")
     assert keeper.find_pid("a") == 0
     copy_cell(cells.directory, "a", "b")
-    fleet.want("a", time.monotonic())
-    assert keeper.tick(time.monotonic()) == Tidings(withheld=("a",))
     assert keeper.find_pid("a") == 0
     fleet.release("a", HALT, time.monotonic())
     wake(keeper, "a")
@@ -154,7 +152,7 @@ def test_a_cell_that_gets_ready_when_it_is_halted_is_withheld(cells: Cells, open
     pid_file = cells.directory.locate("a") / "data/postmaster.pid"
     eventually(lambda: pid_file.exists() and "ready" in pid_file.read_text())
     fleet.halt("a", HALT)
-    assert keeper.tick(time.monotonic()) == Tidings(withheld=("a",))
+    assert keeper.tick(time.monotonic()) == Tidings(taken=("a",))
     tick_until(keeper, lambda tidings: tidings.halted == (("a", HALT),))
 
 

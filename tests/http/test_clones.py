@@ -319,8 +319,10 @@ def test_a_source_that_is_not_let_go_of_is_not_copied(control: Control, service:
 
     def hold() -> str:
         until_refused = "loop exit when (select is_called from refused); perform pg_sleep(0.1); end loop"
-        assert holder(f"do $$ begin {until_refused}; end $$")["success"]
-        holding.clear()
+        try:
+            assert holder(f"do $$ begin {until_refused}; end $$")["success"]
+        finally:
+            holding.clear()
         return "held"
 
     assert at_once([hold, copy, use]) == ["held", "refused", "used"]

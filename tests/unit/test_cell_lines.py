@@ -131,7 +131,7 @@ class World:
     @asynccontextmanager
     async def have(self, line: CellLine, name: str, *, at_once: bool = False) -> AsyncIterator[None]:
         """Have the directory of the cell alone."""
-        async with line.halt(CELL, at_once=at_once):
+        async with line.halt(CELL, let_end_s=0 if at_once else WAIT_S):
             assert CELL not in self.users, f"{name} has the directory beside {self.users[CELL]}"
             self.users[CELL] = name
             try:
@@ -242,7 +242,7 @@ async def test_who_comes_while_a_halt_closes_connections_hears_of_the_halt(world
     stay = await world.finish(line.stay(CELL))
     stay.on_end.append(closing.wait)
     holders = Holders(world)
-    first = holders.begin("first")
+    first = holders.begin("first", at_once=True)
     await settle()
     late = asyncio.ensure_future(line.stay(CELL))
     await world.deliver()
@@ -252,6 +252,43 @@ async def test_who_comes_while_a_halt_closes_connections_hears_of_the_halt(world
     await holders.end(first)
     assert not (await world.finish(late)).has_ended
     assert world.users[CELL] == "its server"
+
+
+@in_a_world
+async def test_a_halt_waits_for_a_statement_and_lets_nobody_in(world: World) -> None:
+    """However late the worker is told: it is the one that leaves, and not while something runs."""
+    running, idle = world.lines
+    stays = [await world.finish(line.stay(CELL)) for line in (running, idle)]
+    running.find_busy = lambda: {CELL}
+    holders = Holders(world)
+    copy = holders.begin("copy")
+    await world.deliver()
+    assert [stay.has_ended for stay in stays] == [False, True]
+    late = asyncio.ensure_future(idle.stay(CELL))
+    await world.deliver()
+    assert not late.done()
+    assert world.users[CELL] == "its server"
+    running.find_busy = tuple
+    await world.until(lambda: holders.got)
+    await holders.end(copy)
+    assert not (await world.finish(late)).has_ended
+
+
+@in_a_world
+async def test_a_halt_does_not_wait_for_ever(world: World) -> None:
+    """It gives up, and those who waited for its end get in."""
+    running, idle = world.lines
+    stay = await world.finish(running.stay(CELL))
+    running.find_busy = lambda: {CELL}
+
+    async def halt() -> None:
+        with pytest.raises(port.EngineBusy, match="have not ended in time"):
+            async with idle.halt(CELL, let_end_s=0.01):
+                pytest.fail("something still runs there")
+
+    await world.finish(halt())
+    assert not (await world.finish(idle.stay(CELL))).has_ended
+    assert not stay.has_ended
 
 
 @in_a_world

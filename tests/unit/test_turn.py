@@ -1,10 +1,10 @@
-"""Each file of the extended tests is run at least every third change, and whenever a change touches it."""
+"""Each file of the extended tests runs at least every fourth change, and with a change that touches few others."""
 
 import os
 from pathlib import Path
 
 import pytest
-from tools.turn import TABLE, TESTED_BY, TURNS, Clone, Turn, choose_files, is_valid, read_table, read_turn
+from tools.turn import TABLE, TESTED_BY, TOUCHED_MAX, TURNS, Clone, Turn, choose_files, is_valid, read_table, read_turn
 
 ROOT = Path(__file__).parents[2]
 FILES = Clone(ROOT).list_files()
@@ -12,7 +12,7 @@ NOW = read_table((ROOT / TABLE).read_text())
 A, B = "a" * 40, "b" * 40
 
 
-def test_three_turns_run_each_file_once() -> None:
+def test_all_turns_run_each_file_once() -> None:
     assert sorted(file for number in range(TURNS) for file in choose_files(FILES, number, NOW, NOW, ())) == FILES
 
 
@@ -38,6 +38,16 @@ def test_what_a_change_touches_the_sources_of_runs(sources: str, tests: str) -> 
         assert set(run_all) == {*run, *its_own}
 
 
+def test_many_files_that_a_change_touches_run_in_their_turns() -> None:
+    """It runs no longer than any other change then."""
+    files = [f"tests/extended/test_{number}.py" for number in range(3 * TOUCHED_MAX)]
+    for number in range(TURNS):
+        in_turn = choose_files(files, number, {}, {}, ())
+        for few in (files[:TOUCHED_MAX], ["src/some.py", *files[:TOUCHED_MAX]]):
+            assert set(choose_files(files, number, {}, {}, few)) == {*in_turn, *few} - {"src/some.py"}
+        assert choose_files(files, number, {}, {}, files[: TOUCHED_MAX + 1]) == in_turn
+
+
 def test_a_file_that_moves_runs() -> None:
     """The turn that it comes to may have been the one before."""
     file = FILES[0]
@@ -53,7 +63,7 @@ def test_a_file_that_moves_runs() -> None:
         (Turn(1, A, B), None, False),
         (Turn(1, A, B), Turn(0, A, A), True),
         (Turn(2, A, B), Turn(0, A, A), False),
-        (Turn(0, A, B), Turn(2, A, A), True),
+        (Turn(0, A, B), Turn(TURNS - 1, A, A), True),
         (Turn(0, A, A), None, False),
     ],
 )
@@ -64,7 +74,7 @@ def test_a_turn_follows_the_one_that_landed_before(turn: Turn, before: Turn | No
 def test_a_message_names_a_turn() -> None:
     turn = Turn(2, A, B)
     assert read_turn(f"Subject\n\nTurn: {turn}\nSigned-off-by: x") == turn
-    assert read_turn("Subject\n\nTurn: 3 after noon") is None
+    assert read_turn("Subject\n\nTurn: 1 after noon") is None
 
 
 class Project(Clone):
@@ -125,14 +135,14 @@ def take_no_turn(project: Project) -> None:
     project.commit()
 
 
-def test_each_file_runs_at_least_every_third_change(project: Project) -> None:
+def test_each_file_runs_at_least_every_fourth_change(project: Project) -> None:
     runs = []
-    for change in (make_change, make_change, mend_a_red_one, make_change, take_no_turn, make_change, make_change):
+    for change in (make_change, make_change, mend_a_red_one, make_change, make_change, take_no_turn, make_change):
         change(project)
         runs.append(set(project.choose()[0]))
         project.land()
     assert all(set().union(*runs[at : at + TURNS]) == set(project.list_files()) for at in range(len(runs) - TURNS + 1))
-    assert [run == set(project.list_files()) for run in runs] == [False] * 4 + [True] + [False] * 2
+    assert [run == set(project.list_files()) for run in runs] == [False] * 5 + [True, False]
 
 
 def test_what_a_change_touches_runs(project: Project) -> None:

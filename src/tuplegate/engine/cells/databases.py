@@ -32,7 +32,7 @@ from tuplegate.engine.libpq.connections.identity import FIND_IDENTITY, NOTE_IDEN
 from tuplegate.engine.libpq.connections.logins import derive_password, write_keys
 from tuplegate.engine.libpq.values.quoting import quote, quote_text
 from tuplegate.engine.postgres.preparation import foundation
-from tuplegate.engine.postgres.rights.roles import TENANTS, undo_default_rights
+from tuplegate.engine.postgres.rights.roles import undo_default_rights
 from tuplegate.engine.postgres.rights.walls import FULL
 from tuplegate.engine.postgres.service import metadata, records
 from tuplegate.engine.postgres.service.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
@@ -47,14 +47,10 @@ SETTLE_S_MAX = 60.0
 """The limit for settling a cell; the server of a cell that takes longer is killed."""
 _LET_END_S = 4.0
 """How long a copy waits for statements on its source. Meanwhile, other work on the source is refused after 10 s."""
-_CALM_S, _LOOK_S = 0.3, 0.05
-"""Within `_CALM_S`, every worker has heard that it must leave the source."""
 _SPARES = 2
 _SPARES_AFTER_S, _SPARES_EVERY_S, _SPARES_AGAIN_S = 5.0, 0.5, 60.0
 """Wait after the start, which has more urgent work; between counts of spares; and after a copy that failed."""
 _NAMED_AFTER = "SELECT rolname FROM pg_catalog.pg_roles WHERE starts_with(rolname, $1)"
-_USED = f"SELECT FROM pg_catalog.pg_stat_activity WHERE datname = $1 AND usename ~ '{TENANTS}' LIMIT 1"
-"""Only tenants' sessions count: a session of the service's own does not stop a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,32 +166,10 @@ class CellDatabases:
         if not self._directory.locate(source).exists():
             raise port.EngineBusy("the source was deleted; nothing was copied")
         if not self._directory.locate(name).exists():
-            await self._await_calm(source)
-            async with self._line.halt(source):
+            async with self._line.halt(source, let_end_s=_LET_END_S):
                 await self._work(partial(copy_cell, self._directory, source, name))
         async with self._line.use(name):
             await self.settle(name, self._installation.superuser(name, source))
-
-    async def _await_calm(self, source: str) -> None:
-        """Wait until no tenant has used the source for a moment: workers that have not yet heard of the copy may wake
-        it again."""
-        loop = asyncio.get_running_loop()
-        started = used_at = loop.time()
-        while (now := loop.time()) - used_at < _CALM_S:
-            if await self._is_used(source):
-                if now - started > _LET_END_S:
-                    raise port.EngineBusy("statements on the source have not ended in time; nothing was copied")
-                used_at = loop.time()
-            await asyncio.sleep(_LOOK_S)
-
-    async def _is_used(self, name: str) -> bool:
-        if not await self.find_awake([name]):
-            return False
-        async with (
-            self.reach(name),
-            AdminSession(AdminConnector(self._installation.login(name)), METADATA_DATABASE) as session,
-        ):
-            return bool(await session.fetch(_USED, name))
 
     async def keep_outcomes(self, source: str, name: str) -> None:
         async with self.reach(source) as there, self.reach(name) as here:
@@ -204,7 +178,7 @@ class CellDatabases:
     async def drop(self, name: str) -> None:
         if not self._directory.locate(name).exists():
             return
-        async with self._line.halt(name, at_once=True) as halted:
+        async with self._line.halt(name, let_end_s=0) as halted:
             if self._directory.locate(name).exists():  # somebody else can have been quicker
                 await self._work(partial(remove_cell, self._directory, name))
             halted.is_gone = True

@@ -78,6 +78,8 @@ class Desk:
     def _hear(self, worker: int, message: Message, now: float) -> None:
         cell, fleet = message.cell, self._fleet
         match message.word:
+            case Word.WANT if fleet.is_withheld(cell):
+                self._send([worker], Message(Word.WITHHELD, cell))
             case Word.WANT:
                 if fleet.want(cell, now):
                     self._admit(worker, cell, now)
@@ -88,11 +90,13 @@ class Desk:
             case Word.RESTED:
                 fleet.note_rest(cell, worker, message.number)
             case Word.HALT:
-                fleet.halt(cell, Halt(worker, message.number))
-                if message.text == AT_ONCE:
+                halt = Halt(worker, message.number, message.text == AT_ONCE)
+                fleet.halt(cell, halt)
+                if halt.at_once:
                     self._keeper.kill(cell)
             case Word.RELEASE | Word.GONE:
-                fleet.release(cell, Halt(worker, message.number), now, is_gone=message.word is Word.GONE)
+                halt = Halt(worker, message.number, message.text == AT_ONCE)
+                fleet.release(cell, halt, now, is_gone=message.word is Word.GONE)
             case Word.KILL:
                 _log.error("a cell is killed", cell=cell, reason=message.text)
                 self._keeper.kill(cell, f"{KILLED}{message.text}")
@@ -108,14 +112,16 @@ class Desk:
         for cell in tidings.awake:
             for worker in self._waiting.pop(cell, ()):
                 self._admit(worker, cell, now, STARTED)
-        for cell in tidings.ask_to_rest:
-            for worker, number in self._fleet.list_stays(cell).items():
-                self._send([worker], Message(Word.REST, cell, number))
+        for word, cells in ((Word.REST, tidings.ask_to_rest), (Word.LEAVE, tidings.ask_to_leave)):
+            for cell in cells:
+                for worker, number in self._fleet.list_stays(cell).items():
+                    self._send([worker], Message(word, cell, number))
         for cell in tidings.busy:
             self._send(self._waiting.pop(cell, ()), Message(Word.BUSY, cell))
-        for cell in tidings.withheld:
-            told = {*self._waiting.pop(cell, ()), *self._fleet.list_stays(cell)}
-            self._send(told, Message(Word.WITHHELD, cell))
+        for cell in (*tidings.withheld, *tidings.taken):
+            self._send(self._waiting.pop(cell, ()), Message(Word.WITHHELD, cell))
+        for cell in tidings.taken:
+            self._send(self._fleet.list_stays(cell), Message(Word.WITHHELD, cell))
         for cell in tidings.failed:
             # Workers with connections to the cell must hear it, too.
             self._waiting.pop(cell, None)

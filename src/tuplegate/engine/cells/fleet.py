@@ -26,6 +26,8 @@ WAIT_S_MAX = 5.0
 """A waiter is told busy after this time if cells that were to make room for it are used again and again."""
 STARTS_MAX = 2
 """The number of servers that one decision starts: each takes the supervisor some milliseconds."""
+LEAVE_AGAIN_S = 0.05
+"""The pause before workers are asked again to leave a cell that one of them needed."""
 START_S = 0.3
 """A server that takes longer to start no longer delays others."""
 
@@ -63,10 +65,12 @@ class WrongTransition(Exception):
 
 
 class Halt(NamedTuple):
-    """A worker's wish to have the directory of a cell alone, by a number that this worker gives to no other one."""
+    """A worker's wish to have the directory of a cell alone, by a number that this worker gives to no other one. It
+    waits for statements in the cell to end, unless it is `at_once`."""
 
     worker: int
     number: int
+    at_once: bool = False
 
 
 @dataclass(slots=True)
@@ -116,12 +120,15 @@ class CellRecord:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Everything to do now, by ids of cells. Waiters of `busy`, `failed` and `withheld` cells are told so and wait no
-    longer; nobody uses a `withheld` cell any more. `halted` are cells with the halt that owns each of them now."""
+    """Everything to do now, by ids of cells. Waiters of `busy`, `failed`, `withheld` and `taken` cells are told so and
+    wait no longer; nobody uses a `taken` cell any more. Who is asked to leave a cell may stay only while a statement
+    runs there. `halted` are cells with the halt that owns each of them now."""
 
     start: tuple[str, ...] = ()
     ask_to_rest: tuple[str, ...] = ()
+    ask_to_leave: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
     busy: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
@@ -173,8 +180,13 @@ class Fleet:
         record = self._records.get(cell_id)
         return None if record is None else record.state
 
+    def is_withheld(self, cell_id: str) -> bool:
+        """Return whether somebody has the cell halted, or waits for that."""
+        return cell_id in self._halts
+
     def want(self, cell_id: str, now: float) -> bool:
-        """Note that somebody waits for the cell. Return whether it is awake, and keep it awake if so."""
+        """Note that somebody waits for a cell that is not withheld. Return whether it is awake, and keep it awake if
+        so."""
         record = self._records.setdefault(cell_id, CellRecord())
         if record.state in (CellState.AWAKE, CellState.ASKED_TO_REST):
             self._keep_awake(record, now)
@@ -249,8 +261,8 @@ class Fleet:
         record.move(CellState.FAILED, now)
 
     def halt(self, cell_id: str, halt: Halt) -> None:
-        """Stop the cell's server, and start it no more until all halts have ended. A decision says when each of them
-        has the directory, one after the other."""
+        """Let nobody else in, stop the cell's server once workers have left it, and start it no more until all halts
+        have ended. A decision says when each of them has the directory, one after the other."""
         self._records.setdefault(cell_id, CellRecord())
         self._halts.setdefault(cell_id, Halts()).waiting.append(halt)
 
@@ -271,7 +283,7 @@ class Fleet:
 
     def decide(self, now: float) -> Decision:
         """Return everything to do now, and record it as done: the caller must do it."""
-        taken, halted = self._halt(now)
+        taken, leave, halted = self._halt(now)
         stop = (*taken, *self._stop_resting(now))
         rest = [
             cell_id
@@ -281,30 +293,44 @@ class Fleet:
         for cell_id in rest:
             self._up[cell_id].move(CellState.ASKED_TO_REST, now)
         start, busy, failed, withheld = self._serve_wanted(rest, now)
-        withheld += taken
-        return Decision(tuple(start), tuple(rest), stop, tuple(busy), tuple(failed), tuple(withheld), tuple(halted))
+        return Decision(
+            start=tuple(start),
+            ask_to_rest=tuple(rest),
+            ask_to_leave=tuple(leave),
+            stop=stop,
+            taken=tuple(taken),
+            busy=tuple(busy),
+            failed=tuple(failed),
+            withheld=tuple(withheld),
+            halted=tuple(halted),
+        )
 
     def _keep_awake(self, record: CellRecord, now: float) -> None:
         if record.state is CellState.ASKED_TO_REST:
             record.move(CellState.AWAKE, now)
         record.idle_since = now
 
-    def _halt(self, now: float) -> tuple[list[str], list[tuple[str, Halt]]]:
-        """Move halts on whose cells nobody owns. Return the cells whose servers must stop first, and the new owners."""
-        stopped, halted = [], []
+    def _halt(self, now: float) -> tuple[list[str], list[str], list[tuple[str, Halt]]]:
+        """Move halts on whose cells nobody owns. Return the cells whose servers must stop first, those that workers
+        must leave before, and the new owners."""
+        stopped, leave, halted = [], [], []
         for cell_id, halts in sorted(self._halts.items()):
             record = self._records[cell_id]
             if halts.owner is not None:
                 continue
             if record.state in (CellState.ASLEEP, CellState.FAILED):
                 record.move(CellState.HALTED, now)
-            elif record.state in UP and record.state is not CellState.STOPPING:
-                record.move(CellState.STOPPING, now)
-                stopped.append(cell_id)
+            elif record.state in (CellState.STARTING, CellState.AWAKE, CellState.ASKED_TO_REST):
+                if not record.stays or any(halt.at_once for halt in halts.waiting):
+                    record.move(CellState.STOPPING, now)
+                    stopped.append(cell_id)
+                elif record.state is CellState.AWAKE and now - record.since >= LEAVE_AGAIN_S:
+                    record.move(CellState.ASKED_TO_REST, now)
+                    leave.append(cell_id)
             if record.state is CellState.HALTED:
                 halts.owner = halts.waiting.pop(0)
                 halted.append((cell_id, halts.owner))
-        return stopped, halted
+        return stopped, leave, halted
 
     def _stop_resting(self, now: float) -> list[str]:
         """Stop cells whose workers have all closed their connections. A worker that does not answer has a standstill,

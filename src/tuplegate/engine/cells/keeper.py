@@ -29,6 +29,8 @@ class Tidings:
 
     awake: tuple[str, ...] = ()
     ask_to_rest: tuple[str, ...] = ()
+    ask_to_leave: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
     busy: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
@@ -70,8 +72,16 @@ class Keeper:
             self._servers[cell_id] = self._make_server(cell_id)
             self._start(cell_id, now, failed)
         ended = (*decision.failed, *failed)
-        awake = [cell_id for cell_id in awake if cell_id not in decision.withheld]
-        return Tidings(tuple(awake), decision.ask_to_rest, decision.busy, ended, decision.withheld, decision.halted)
+        return Tidings(
+            awake=tuple(cell_id for cell_id in awake if cell_id not in decision.taken),
+            ask_to_rest=decision.ask_to_rest,
+            ask_to_leave=decision.ask_to_leave,
+            taken=decision.taken,
+            busy=decision.busy,
+            failed=ended,
+            withheld=decision.withheld,
+            halted=decision.halted,
+        )
 
     def close(self) -> None:
         """Stop all servers at the same time, and wait until they have ended. Kill those that take too long."""

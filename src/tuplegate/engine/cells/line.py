@@ -1,7 +1,8 @@
 """A worker's end of its line to the supervisor: asks for cells, and says which of them it uses.
 
 The worker has connections to a cell only between AWAKE and RESTED. Asked to rest, it closes them if nobody uses the
-cell; otherwise it answers that the cell is in use. So no cell is stopped under a request.
+cell; otherwise it answers that the cell is in use. So no cell is stopped under a request. Asked to leave, since
+somebody halts the cell, it closes them if no statement runs there: requests that wait for the database come back later.
 """
 
 import asyncio
@@ -149,23 +150,30 @@ class CellLine:
         raise port.EngineUnavailable(f"the database was not awake within {self._wake_s_max:g} s: {reason}")
 
     @asynccontextmanager
-    async def halt(self, cell: str, *, at_once: bool = False) -> AsyncIterator["Halt"]:
-        """Put the cell to sleep, and have its directory alone until the block is left. `at_once` is for a cell whose
-        data nobody needs any more."""
-        if stay := self._stays.get(cell):
+    async def halt(self, cell: str, *, let_end_s: float) -> AsyncIterator["Halt"]:
+        """Put the cell to sleep once no statement runs there, and have its directory alone until the block is left.
+        Nobody else gets into it meanwhile. Raises EngineBusy if statements have not ended after `let_end_s`; 0 is for a
+        cell whose data nobody needs any more."""
+        text = "" if let_end_s else AT_ONCE
+        stay = self._stays.get(cell)
+        if stay is not None and not let_end_s:
             self._leave(stay, tell=True)
         if leaving := self._leaving.get(cell):
             await asyncio.wait([leaving])
         number = next(_HALT_NUMBERS)
         halted = self._halts[number] = asyncio.get_running_loop().create_future()
         held = Halt()
-        self.say(Word.HALT, cell, number, AT_ONCE if at_once else "")
+        self.say(Word.HALT, cell, number, text)
         try:
-            await halted
+            try:
+                async with asyncio.timeout(let_end_s or None):
+                    await halted
+            except TimeoutError:
+                raise port.EngineBusy("statements in the database have not ended in time; nothing was done") from None
             yield held
         finally:
             del self._halts[number]
-            self.say(Word.GONE if held.is_gone else Word.RELEASE, cell, number)
+            self.say(Word.GONE if held.is_gone else Word.RELEASE, cell, number, text)
 
     def kill(self, cell: str, reason: str) -> None:
         """Kill the cell's server, with all that runs in it."""
@@ -199,10 +207,11 @@ class CellLine:
             self.awake_count = message.number
             return
         stay = self._stays.get(cell)
-        if message.word is Word.REST:
+        if message.word in (Word.REST, Word.LEAVE):
             if stay is None:
                 return  # it is just left
-            if stay.users or stay.was_used or cell in self.find_busy():
+            is_needed = message.word is Word.REST and (stay.users or stay.was_used)
+            if is_needed or cell in self.find_busy():
                 self.say(Word.USE, cell, stay.number)
                 stay.is_told_used = True
             else:
