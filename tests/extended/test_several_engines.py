@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -478,12 +479,11 @@ class HeldMove:
     def wait_for(self, *steps: str) -> None:
         """Until the catalog shows one of these steps."""
         look = "select from move where step = any (%s)"
-
-        def shows() -> object:
+        deadline = time.monotonic() + SETTLED_S
+        while self._watcher.execute(look, [list(steps)]).fetchone() is None:
+            assert time.monotonic() < deadline
             assert not self.answers, self.answers[0]
-            return self._watcher.execute(look, [list(steps)]).fetchone()
-
-        eventually(shows, SETTLED_S)
+            time.sleep(0.002)  # a step is over soon
 
     def hold(self) -> None:
         """Lets the move come to the change in the catalog and no further."""
