@@ -91,6 +91,25 @@ async def test_a_paused_database_keeps_its_callers_waiting(tenant: Tenant) -> No
     assert await tenant.rows(f"select a from {table}") == [[1]]
 
 
+async def test_a_pause_holds_up_whose_connection_is_being_opened(tenant: Tenant) -> None:
+    """Nothing begins once the pause has."""
+    table = await tenant.table()
+    paused = frozenset([tenant.database])
+    tenant.engine.pause(paused)  # closes the connections
+    tenant.engine.pause(frozenset())
+    waiting = asyncio.create_task(tenant.query(f"insert into {table} values (1)"))
+    await asyncio.sleep(0)
+    tenant.engine.pause(paused)
+    try:
+        with pytest.raises((EngineBusy, TimedOut)):
+            await tenant.query(f"insert into {table} values (2)", timeout_ms=500)
+        assert not waiting.done()
+    finally:
+        tenant.engine.pause(frozenset())
+    assert (await waiting).affected_rows == 1
+    assert await tenant.rows(f"select a from {table}") == [[1]]
+
+
 async def test_more_callers_than_connections_take_turns(tenant: Tenant) -> None:
     table = await tenant.table()
     await asyncio.gather(*(tenant.query(f"insert into {table} values ({n})") for n in range(200)))

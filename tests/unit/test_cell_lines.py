@@ -259,7 +259,7 @@ async def test_a_halt_waits_for_a_statement_and_lets_nobody_in(world: World) -> 
     """However late the worker is told: it is the one that leaves, and not while something runs."""
     running, idle = world.lines
     stays = [await world.finish(line.stay(CELL)) for line in (running, idle)]
-    running.find_busy = lambda: {CELL}
+    running.let_go = lambda cell: False
     holders = Holders(world)
     copy = holders.begin("copy")
     await world.deliver()
@@ -268,7 +268,7 @@ async def test_a_halt_waits_for_a_statement_and_lets_nobody_in(world: World) -> 
     await world.deliver()
     assert not late.done()
     assert world.users[CELL] == "its server"
-    running.find_busy = tuple
+    running.let_go = lambda cell: True
     await world.until(lambda: holders.got)
     await holders.end(copy)
     assert not (await world.finish(late)).has_ended
@@ -279,7 +279,7 @@ async def test_a_halt_does_not_wait_for_ever(world: World) -> None:
     """It gives up, and those who waited for its end get in."""
     running, idle = world.lines
     stay = await world.finish(running.stay(CELL))
-    running.find_busy = lambda: {CELL}
+    running.let_go = lambda cell: False
 
     async def halt() -> None:
         with pytest.raises(port.EngineBusy, match="have not ended in time"):

@@ -185,7 +185,7 @@ class ReachedCells:
         self._counted_at = -inf
         slack_bytes = FREE_BYTES + BURST_BYTES + settings.engine_temp_mb * 2**20
         self._files = FilesWatch(shared.directory, line, self._find_bounds, slack_bytes)
-        line.find_busy = self._find_busy
+        line.find_busy, line.let_go = self._find_busy, self._let_go
 
     async def __aenter__(self) -> "ReachedCells":
         await self.line.__aenter__()
@@ -210,6 +210,16 @@ class ReachedCells:
     def _find_busy(self) -> set[str]:
         deciding = {name for name, engine in self._open.items() if engine.decides}
         return deciding | {run.target.database for run in self._catalog.watch.running.runs}
+
+    def _let_go(self, name: str) -> bool:
+        """Let nothing more begin in a cell, if nothing runs there. Return whether that is so."""
+        engine = self._open.get(name)
+        if engine is None:
+            return True
+        if engine.is_in_use:
+            return False
+        engine.pause(frozenset([name]))
+        return True
 
     def find_failures(self) -> dict[str, str]:
         """Return the reasons why cells do not start, by their names. Removed cells are left out, and those that were

@@ -37,8 +37,10 @@ class Stay:
     """Whether something was under way since the last look."""
     is_told_used: bool = True
     idle_since: float = 0.0
+    on_leave: list[Callable[[], None]] = field(default_factory=list)
+    """Callbacks that let no request in any more."""
     on_end: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    """Callbacks that close connections to the cell."""
+    """Callbacks that close connections to the cell, some time after that."""
     has_ended: bool = False
     on_down: list[Callable[[], None]] = field(default_factory=list)
     is_down: bool = False
@@ -49,7 +51,7 @@ class Stay:
 class CellLine:
     """A worker's line. A wake takes at most `wake_s_max`. After `leave_s` without use the worker closes its connections
     to a cell, which may stay awake. `find_busy` returns the cells in which something runs that is not counted as a
-    user."""
+    user. `let_go` lets nothing more begin in a cell, if nothing runs there, and returns whether that is so."""
 
     def __init__(self, end: socket.socket, wake_s_max: float, leave_s: float = inf) -> None:
         self._socket = MessageSocket(end)
@@ -62,6 +64,7 @@ class CellLine:
         self._halts: dict[int, asyncio.Future[None]] = {}
         self._is_closing = False
         self.find_busy: Callable[[], Collection[str]] = tuple
+        self.let_go: Callable[[str], bool] = lambda cell: True
         self.wakes = new_cell()
         """The times that wakes took, in the form of the table of metrics."""
         self.awake_count = 0
@@ -210,8 +213,8 @@ class CellLine:
         if message.word in (Word.REST, Word.LEAVE):
             if stay is None:
                 return  # it is just left
-            is_needed = message.word is Word.REST and (stay.users or stay.was_used)
-            if is_needed or cell in self.find_busy():
+            is_needed = message.word is Word.REST and (stay.users or stay.was_used or cell in self.find_busy())
+            if is_needed or not self.let_go(cell):
                 self.say(Word.USE, cell, stay.number)
                 stay.is_told_used = True
             else:
@@ -267,6 +270,8 @@ class CellLine:
     def _end_stay(self, stay: Stay) -> None:
         stay.has_ended = True
         del self._stays[stay.cell]
+        for tell in stay.on_leave:
+            tell()
 
     async def _close(self, stay: Stay, *, tell: bool) -> None:
         try:
@@ -288,7 +293,7 @@ class CellLine:
                     stay.is_told_used = used
                     self.say(Word.USE if used else Word.IDLE, stay.cell, stay.number)
                     stay.idle_since = now
-                if not used and now - stay.idle_since >= self._leave_s:
+                if not used and now - stay.idle_since >= self._leave_s and self.let_go(stay.cell):
                     self._leave(stay, tell=True)
 
 

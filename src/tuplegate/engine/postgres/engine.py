@@ -249,6 +249,11 @@ class PostgresEngine:
         """Return whether a transaction is being decided, even if its client has left."""
         return bool(self._recovery.seen_through)
 
+    @property
+    def is_in_use(self) -> bool:
+        """Return whether a statement may run, or a transaction is being decided."""
+        return self.decides or any(pool.is_in_use for pool in self._pools.all())
+
     def stop_running(self) -> None:
         self._dumps.stop()
         self.watch.stop_running()

@@ -110,16 +110,16 @@ class CellPlace(Place):
             stack = opened.pop_all()
             self._tell(engine)
 
-            async def close() -> None:
+            def leave() -> None:
                 if self._kept is engine:
                     self.engine = self._kept = None
                 self._retire(engine)
-                await stack.aclose()
 
             def note_down() -> None:
                 self.engine = None
 
-            stay.on_end.append(close)
+            stay.on_leave.append(leave)
+            stay.on_end.append(stack.aclose)
             stay.on_down.append(note_down)
             self.stay, self.engine, self._kept = stay, engine, engine
             return engine

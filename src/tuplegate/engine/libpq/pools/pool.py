@@ -173,6 +173,11 @@ class ConnectionPool(EnginePool):
         return self._places.owner
 
     @property
+    def _is_shut(self) -> bool:
+        """Return whether nobody gets a connection just now."""
+        return self._closed or self._suspended
+
+    @property
     def _most(self) -> int:
         """Return the bound on connections."""
         return self._size_max + self.held
@@ -194,7 +199,11 @@ class ConnectionPool(EnginePool):
         if self._suspended:
             deadline = min(deadline, self._loop.time() + _SUSPENDED_S)
         elif self.size < self._most and self._places.take(self._loop.time() - _RECENT_S if self.size else math.inf):
-            return await self._open_for_one()
+            member = await self._open_for_one()
+            if not self._is_shut:
+                return member
+            member.close("its place is needed")
+            return await self.wait(deadline)
         if len(self._waiters) >= self._queue_max:
             self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
         if len(self._waiters) >= self._queue_max:
@@ -262,7 +271,7 @@ class ConnectionPool(EnginePool):
     def _free_again(self, member: Member) -> None:
         if self._hand_over(member):
             return
-        if self._closed or self._suspended or self._places.is_wanted:
+        if self._is_shut or self._places.is_wanted:
             member.close("its place is needed")
             return
         member.idle_since = self._loop.time()
@@ -340,7 +349,7 @@ class ConnectionPool(EnginePool):
     def _give_up_place(self) -> None:
         """Release the place of a connection that closed or failed to open, and open another one if requests wait."""
         self._places.give_back()
-        if self._waiters and not self._closed and not self._suspended:
+        if self._waiters and not self._is_shut:
             self._spawn(self._replace())
 
     async def _replace(self) -> None:
@@ -378,6 +387,11 @@ class ConnectionPool(EnginePool):
     @property
     def is_unused(self) -> bool:
         return not (self._members or self._opening or self._waiters or self._tasks or self.given_away)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Return whether somebody has a connection, or one is not clean yet."""
+        return len(self._members) > len(self._free) or self.given_away > 0
 
     @property
     def idle(self) -> int:
