@@ -60,7 +60,8 @@ class Terminal:
         """Reads until this was shown, answers what came before it, and forgets both."""
         deadline = time.monotonic() + _WAIT_S
         while text not in self.shown:
-            assert self._read(deadline - time.monotonic()), f"{text!r} was not shown: {self.shown!r}"
+            is_shown = self._read(deadline - time.monotonic())
+            assert is_shown, f"{text!r} was not shown before {'the end' if self._is_left else 'long'}: {self.shown!r}"
         before, self.shown = self.shown.split(text, 1)
         return before
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests.external import OWNER, PASSWORD, ExternalServer
+from tests.waiting import eventually_async
 from tuplegate.background import keep
 from tuplegate.engine import port
 from tuplegate.engine.cockroach.cluster import connector as connecting
@@ -94,6 +95,12 @@ async def query(engine: CockroachEngine, sql: str, *params: object, bounds: port
     return await engine.query(TARGET, statement(sql, *params), bounds)
 
 
+async def sleeps(engine: CockroachEngine) -> bool:
+    """Whether a statement sleeps just now; the one that asks does not."""
+    found = await query(engine, "select count(*) as n from pg_stat_activity where wait_event = $1", "PgSleep")
+    return found.rows != b'[{"n":0}]'
+
+
 async def transact(engine: CockroachEngine, *texts: str, **more: Any) -> port.TransactionResult:
     return await engine.transaction(TARGET, [statement(sql) for sql in texts], BOUNDS, **more)
 
@@ -115,7 +122,7 @@ def test_a_statement_runs_and_fails_by_itself(run: Callable[[Test], None]) -> No
         await fails(port.EmptyStatement, query(engine, ""))
         await fails(port.TimedOut, query(engine, "select pg_sleep(5)", bounds=SHORT))
         running = asyncio.ensure_future(query(engine, "select pg_sleep(5)"))
-        await asyncio.sleep(0.1)
+        await eventually_async(lambda: sleeps(engine))
         engine.stop_running()
         await fails(port.Stopped, running)
 
@@ -207,7 +214,7 @@ def test_an_open_transaction_is_ended_by_others(run: Callable[[Test], None]) -> 
     async def test(engine: CockroachEngine) -> None:
         busy = await engine.begin(TARGET, "busy", 5000, read_only=False)
         running = asyncio.ensure_future(busy.query(statement("select pg_sleep(5)"), BOUNDS))
-        await asyncio.sleep(0.1)
+        await eventually_async(lambda: sleeps(engine))
         busy.abort(port.EndReason.REVOKED)
         await fails(port.StatementFailed, running)
         assert busy.over is port.EndReason.REVOKED

@@ -24,8 +24,8 @@ from tuplegate.settings import Settings
 from tuplegate.supervisor.engine_server import open_bundled
 from tuplegate.tenancy.lifecycle import make_database_id
 
-LIMIT_MS = 300
-LONGER_MS = 900
+LIMIT_MS = 1000
+LONGER_MS = 1500
 
 
 @pytest.fixture(scope="module")

@@ -463,7 +463,7 @@ def test_code_of_a_client_that_has_left_is_noticed(single: Service, one: Sql, re
     """A statement can go on, and commit, after its client has left: code can swallow the cancel."""
     stubborn = """do $$ begin
         begin perform pg_sleep(30); exception when query_canceled then null; end;
-        perform pg_sleep(0.3);
+        perform pg_sleep(1.5);
         create function scratch.leave() returns text language sql as 'select set_config(''app.left'', ''x'', false)';
     end $$"""
     for number in range(3):

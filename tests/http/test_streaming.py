@@ -25,6 +25,8 @@ from tests.workers import workers
 WAIT_S = 25.0
 """Shorter than the statements that are to be cancelled."""
 # Far more than the buffers on the way hold. In the list of columns the series is made row by row, in FROM all at once.
+LOOKS = 25
+"""10 ms or more apart."""
 ENDLESS = "select generate_series(1, 100000000) as g, repeat('x', 1000) as filler"
 
 
@@ -32,14 +34,13 @@ class Watch(Activity):
     """What the connections of the service's tenants are doing, looked at again and again."""
 
     def settle(self, condition: LiteralString) -> None:
-        """Waits until one connection has met the condition at every look for a while: not only between two portions."""
-        since = time.monotonic()
+        """Waits until one connection has met the condition at many looks in a row: not only between two portions."""
+        looks = 0
 
         def held() -> bool:
-            nonlocal since
-            if self.count(condition) != 1:
-                since = time.monotonic()
-            return time.monotonic() - since > 0.3
+            nonlocal looks
+            looks = looks + 1 if self.count(condition) == 1 else 0
+            return looks == LOOKS
 
         self.until(held)
 

@@ -46,15 +46,15 @@ def answers(service: Service) -> bool:
 
 
 def query_of(table: str) -> tuple[str, Body]:
-    return "/v1/query", {"sql": f"insert into {table} values (1)", "timeout_ms": 400}
+    return "/v1/query", {"sql": f"insert into {table} values (1)", "timeout_ms": 1500}
 
 
 def transaction_of(table: str) -> tuple[str, Body]:
-    return "/v1/transaction", {"statements": [f"insert into {table} values (1)"], "timeout_ms": 400}
+    return "/v1/transaction", {"statements": [f"insert into {table} values (1)"], "timeout_ms": 1500}
 
 
 def division_of(table: str) -> tuple[str, Body]:
-    return "/v1/query", {"sql": f"insert into {table} select 1 / (1 - count(*)) from {table}", "timeout_ms": 400}
+    return "/v1/query", {"sql": f"insert into {table} select 1 / (1 - count(*)) from {table}", "timeout_ms": 1500}
 
 
 @pytest.mark.parametrize("request_of", [query_of, transaction_of, division_of])

@@ -4,10 +4,14 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import pytest
+
+from tuplegate.http.sharing import connection_turns
 from tuplegate.http.sharing.connection_turns import ConnectionTurns
 from tuplegate.http.sharing.memory import STRANGER
 
-LONG_S = 0.005
+LONG_NS = 5_000_000
+LONG_S = LONG_NS / 1e9
 """Longer than what a pass has for turns."""
 
 
@@ -15,20 +19,32 @@ def work() -> None:
     time.sleep(LONG_S)
 
 
+@pytest.fixture
+def pass_ns(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets time pass on a clock of its own."""
+    now = 1_000_000_000
+
+    def add(ns: int) -> None:
+        nonlocal now
+        now += ns
+
+    monkeypatch.setattr(connection_turns, "perf_counter_ns", lambda: now)
+    return add
+
+
 async def passed() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
 
-def test_a_pass_in_which_much_was_done_begins_nothing_more_for_strangers() -> None:
+def test_a_pass_in_which_much_was_done_begins_nothing_more_for_strangers(pass_ns: Callable[[int], None]) -> None:
     async def run() -> None:
         turns = ConnectionTurns()
         assert not turns.is_late(f"{STRANGER}10.0.0.1")
-        work()
+        pass_ns(LONG_NS)
         assert turns.is_late(f"{STRANGER}10.0.0.2")
         assert not turns.is_late("organization")
-        for _ in range(10):
-            work()
+        pass_ns(10 * LONG_NS)
         assert turns.is_late("organization")
         await passed()
         assert not turns.is_late("organization")
