@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from tuplegate.engine.port import EngineBusy, EngineUnavailable
-from tuplegate.engine.postgres.safety.stubborn import KILL_AFTER_S, STUCK_AFTER_S, STUCK_MAX, Ending, Stubborn
+from tuplegate.engine.postgres.safety.stubborn import (
+    KILL_AFTER_LOOKS,
+    STUCK_AFTER_LOOKS,
+    STUCK_MAX,
+    Ending,
+    Stubborn,
+)
 
 PROCESS, OTHER = 100, 101
 STARTED, SEEN, LATER = 1.0, 2.0, 3.0
@@ -15,7 +21,7 @@ Row = tuple[str | None, ...]
 
 
 class Stage:
-    """An engine's table of processes, and what was told and killed; `look` is one look at a time."""
+    """An engine's table of processes, and what was told and killed; `look` looks again and again."""
 
     def __init__(self, *, can_kill: bool = False, stuck_max: int = STUCK_MAX) -> None:
         self.rows: list[Row] = []
@@ -41,8 +47,9 @@ class Stage:
     async def end(self, process: int = PROCESS, *, seen_at: float = SEEN) -> Ending:
         return await self.stubborn.end("one", process, seen_at)
 
-    async def look(self, ending: Ending, age: float) -> None:
-        await self.stubborn._look(ending.since + age)
+    async def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            await self.stubborn._look()
 
 
 Story = Callable[[Stage], Coroutine[Any, Any, None]]
@@ -66,20 +73,36 @@ def test_the_server_of_a_database_is_killed_when_that_is_due() -> None:
         stage.run(OTHER)
         ending = await stage.end()
         await stage.end(OTHER)
-        await stage.look(ending, KILL_AFTER_S - 0.5)
+        assert not ending.looks
+        await stage.look(KILL_AFTER_LOOKS - 1)
         assert stage.killed == []
-        await stage.look(ending, KILL_AFTER_S + 1)
-        await stage.look(ending, KILL_AFTER_S + 2)
+        await stage.look(2)
         assert stage.killed == ["one"]
         stage.rows.clear()
-        await stage.look(ending, KILL_AFTER_S + 3)
+        await stage.look()
         stage.run(started=LATER)
-        again = await stage.end(seen_at=LATER)
-        await stage.look(again, 0.5)
+        await stage.end(seen_at=LATER)
+        await stage.look(KILL_AFTER_LOOKS - 1)
         assert stage.killed == ["one"]
-        await stage.look(again, KILL_AFTER_S + 1)
+        await stage.look()
 
     assert play(story, can_kill=True).killed == ["one", "one"]
+
+
+def test_the_looks_count_from_when_it_was_told() -> None:
+    """At a look it is told, the engine was away before: that look says nothing of whether it ignores it."""
+
+    async def story(stage: Stage) -> None:
+        stage.run()
+        stage.down = True
+        await stage.end()
+        stage.down = False
+        await stage.look(KILL_AFTER_LOOKS)
+        assert stage.killed == []
+        await stage.look()
+        assert stage.killed == ["one"]
+
+    play(story, can_kill=True)
 
 
 @pytest.mark.parametrize("reason", ["not told", "number of another"])
@@ -94,7 +117,7 @@ def test_no_server_is_killed_for_a_process_that_ignores_nothing(monkeypatch: pyt
         if reason == "number of another":
             stage.rows.clear()
             stage.run(started=LATER)
-        await stage.look(ending, KILL_AFTER_S + 1)
+        await stage.look(2 * KILL_AFTER_LOOKS)
         assert ending.is_gone == (reason == "number of another")
 
     assert play(story, can_kill=True).killed == []
@@ -112,12 +135,12 @@ def test_a_process_that_is_gone_gives_its_place_back_once() -> None:
         ending = await stage.end()
         assert await stage.end() is ending
         ending.on_gone = lambda: given_back.append(True)
-        await stage.look(ending, 0.5)
+        await stage.look()
         assert not given_back
         assert not ending.settled.is_set()
         stage.rows.clear()
-        await stage.look(ending, 1.0)
-        await stage.look(ending, 1.5)
+        await stage.look()
+        await stage.look()
         assert ending.is_gone
         assert ending.settled.is_set()
 
@@ -134,14 +157,14 @@ def test_a_database_with_too_many_stuck_processes_takes_no_requests() -> None:
             stage.run(PROCESS + number)
             ending = await stage.end(PROCESS + number)
             stage.stubborn.check("one")
-        await stage.look(ending, STUCK_AFTER_S + 1)
+        await stage.look(STUCK_AFTER_LOOKS)
         assert ending.settled.is_set()
         assert stage.stubborn.stuck == STUCK_MAX
         with pytest.raises(EngineBusy, match="ignore that they were told to end"):
             stage.stubborn.check("one")
         stage.stubborn.check("two")
         stage.rows.pop()
-        await stage.look(ending, STUCK_AFTER_S + 2)
+        await stage.look()
         stage.stubborn.check("one")
         assert stage.stubborn.stuck == STUCK_MAX - 1
 
@@ -153,8 +176,8 @@ def test_one_stuck_process_is_too_many_for_a_standby() -> None:
 
     async def story(stage: Stage) -> None:
         stage.run()
-        ending = await stage.end()
-        await stage.look(ending, STUCK_AFTER_S + 1)
+        await stage.end()
+        await stage.look(STUCK_AFTER_LOOKS)
         with pytest.raises(EngineBusy):
             stage.stubborn.check("one")
 
@@ -165,10 +188,10 @@ def test_an_engine_that_is_away_is_told_when_it_is_back() -> None:
     async def story(stage: Stage) -> None:
         stage.run()
         stage.down = True
-        ending = await stage.end()
+        await stage.end()
         with pytest.raises(EngineUnavailable):
-            await stage.look(ending, 0.5)
+            await stage.look()
         stage.down = False
-        await stage.look(ending, 1.0)
+        await stage.look()
 
     assert play(story).told == [PROCESS]

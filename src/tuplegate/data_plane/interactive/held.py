@@ -17,6 +17,8 @@ from tuplegate.protocol.errors import ServiceError
 ANSWER_BYTES_MAX: Final = 2**20
 """The largest answer that is kept to be sent again."""
 _READER_S: Final = 1.0
+_LATE_S: Final = 0.1
+"""A timer that comes later than this says that nothing else was done meanwhile either."""
 
 
 class Beginner:
@@ -127,6 +129,9 @@ class Held:
         if now >= self._ends_at:
             self.abort(port.EndReason.LIFETIME)
             return
+        late_s = now - self._looks_at
+        if late_s > _LATE_S:  # this process stood still: a request that came meanwhile is not read yet
+            self._idle_until = max(self._idle_until, now + min(late_s, self._idle_s))
         if not self.is_busy and now >= self._idle_until:
             self.abort(port.EndReason.IDLE)
             return
@@ -134,6 +139,7 @@ class Held:
         self._look_again_at(min(until, now + self._idle_s))
 
     def _look_again_at(self, when: float) -> None:
+        self._looks_at = when
         self._timer = self._loop.call_at(when, self._look_at_clock)
 
     async def roll_back(self) -> None:

@@ -10,6 +10,9 @@ These steps are taken, each if the one before did not help:
 a standby one is enough: it may hold up the replay for all.
 
 No single process is killed: the server would restart, and end the statements of all its databases.
+
+Seconds are looks at which the engine still lists the process, half a second apart: where the machine stands still, the
+process could not end, and nobody looks either.
 """
 
 import asyncio
@@ -24,8 +27,8 @@ from tuplegate.engine.port import EngineBusy, EngineFailure
 
 _log: Final = structlog.get_logger()
 
-KILL_AFTER_S: Final = 10.0
-STUCK_AFTER_S: Final = 20.0
+KILL_AFTER_LOOKS: Final = 20
+STUCK_AFTER_LOOKS: Final = 40
 """Both count from the moment at which the process was told to terminate."""
 STUCK_MAX: Final = 2
 """The number of stuck processes of one database, as one worker counts them, at which the database takes no requests."""
@@ -39,13 +42,14 @@ SELECT pid, datname, extract(epoch FROM backend_start) FROM pg_catalog.pg_stat_a
 
 @dataclass(slots=True, eq=False)
 class Ending:
-    """A server process that was told to end at `since`. `settled` is set when it has, or when it counts as stuck. It
-    had its number at `seen_at`, by the server's clock: another one may get the number."""
+    """A server process that is told to end. `settled` is set when it has, or when it counts as stuck. It had its number
+    at `seen_at`, by the server's clock: another one may get the number. `looks` have found it alive since it was
+    told."""
 
     process: int
     database: str
     seen_at: float
-    since: float
+    looks: int = 0
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     is_told: bool = False
     is_gone: bool = False
@@ -101,10 +105,9 @@ class Stubborn:
 
     async def end(self, database: str, process: int, seen_at: float) -> Ending:
         """Tell a server process to terminate, and watch it from now on."""
-        loop = asyncio.get_running_loop()
         ending = self._endings.get(process)
         if ending is None:
-            ending = self._endings[process] = Ending(process, database, seen_at, loop.time())
+            ending = self._endings[process] = Ending(process, database, seen_at)
             if self._task is None or self._task.done():
                 self._task = keep("stubborn", self._watch)
         await self._tell(ending)
@@ -123,11 +126,10 @@ class Stubborn:
         self._endings.clear()
 
     async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._endings:
             await asyncio.sleep(_TICK_S)
             try:
-                await self._look(loop.time())
+                await self._look()
             except EngineFailure:
                 continue  # what was lost with the engine is seen when it is back
 
@@ -139,7 +141,7 @@ class Stubborn:
                 return  # it is told at the next look
             ending.is_told = True
 
-    async def _look(self, now: float) -> None:
+    async def _look(self) -> None:
         endings = list(self._endings.values())
         numbers = ",".join(str(ending.process) for ending in endings)
         rows = await self._fetch(_LOOK_SQL, "{" + numbers + "}")
@@ -149,8 +151,11 @@ class Stubborn:
             if alive is None:
                 self._forget(ending)
                 continue
-            await self._tell(ending)
-            self._press(ending, now)
+            if ending.is_told:
+                ending.looks += 1
+                self._press(ending)
+            else:
+                await self._tell(ending)
         stuck = [ending.database for ending in self._endings.values() if ending.is_stuck]
         self.full = frozenset(database for database in stuck if stuck.count(database) >= self._stuck_max)
 
@@ -168,12 +173,11 @@ class Stubborn:
         if ending.on_gone is not None:
             ending.on_gone()
 
-    def _press(self, ending: Ending, now: float) -> None:
+    def _press(self, ending: Ending) -> None:
         """Take the step that is due."""
-        age = now - ending.since
-        if self._kill is not None and ending.is_told and age >= KILL_AFTER_S and not ending.is_killed:
+        if self._kill is not None and ending.looks >= KILL_AFTER_LOOKS and not ending.is_killed:
             self._kill_server(self._kill, ending.database)
-        if age >= STUCK_AFTER_S and not ending.is_stuck:
+        if ending.looks >= STUCK_AFTER_LOOKS and not ending.is_stuck:
             ending.is_stuck = True
             ending.settled.set()
             _log.error(
