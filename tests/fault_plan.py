@@ -25,12 +25,12 @@ from tests.faults import (
     kill_catalog,
     kill_engine,
     kill_worker,
+    once_back,
     send_signal,
     serves,
 )
 from tests.processes import children
 from tests.service import Service
-from tests.waiting import eventually
 from tests.wire_proxy import At, Fault, WireProxy
 
 _STEP_S = 5.0
@@ -110,7 +110,7 @@ class FaultPlan:
                 except psycopg.OperationalError:
                     happened = False  # the server has just been put to sleep, or is starting again
                 (self.done if happened else self.missed)[kind] += 1
-                eventually(lambda: serves(self.service))
+                once_back(lambda: serves(self.service))
         except BaseException as exc:  # noqa: BLE001 - it is raised where the plan is waited for
             self.failure = exc
 
@@ -134,7 +134,7 @@ class FaultPlan:
             case "kill server process":
                 for pid in backends(self.service, "state = 'active' and application_name = 'tuplegate'")[:1]:
                     send_signal(pid, signal.SIGKILL)
-                eventually(lambda: as_superuser(self.service, "select 1") == [(1,)])
+                once_back(lambda: as_superuser(self.service, "select 1") == [(1,)])
             case "stop engine":
                 self._stop_engine()
             case "end connections":
@@ -207,5 +207,5 @@ class FaultPlan:
                 pass  # it ended its own connection's proxy
             happened = fault.happened.wait(_STEP_S)
             if harm == "kill engine" and happened:
-                eventually(lambda: not proxy.in_place and as_superuser(self.service, "select 1") == [(1,)])
+                once_back(lambda: not proxy.in_place and as_superuser(self.service, "select 1") == [(1,)])
         return happened

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psycopg
@@ -15,6 +15,7 @@ from tests.service import Service
 from tests.waiting import eventually
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME
 
+_T = TypeVar("_T")
 DOUBT_S = 30.0
 
 
@@ -33,7 +34,7 @@ def child(service: Service, *, engine: bool, database: str = "") -> int:
 
 def engine_socket_directory(service: Service) -> Path:
     """Where the first database's server takes connections; it does by now, as somebody uses it."""
-    eventually(lambda: as_superuser(service, "select 1") == [(1,)])
+    once_back(lambda: as_superuser(service, "select 1") == [(1,)])
     return _cell(service) / "run"
 
 
@@ -85,11 +86,16 @@ def backends(service: Service, condition: str = "true") -> list[int]:
     return found
 
 
-def _holds(condition: Callable[[], bool]) -> bool:
-    try:
-        return condition()
-    except (psycopg.OperationalError, httpx.TransportError):
-        return False  # it is starting again
+def once_back(ask: Callable[[], _T | None], seconds: float = DOUBT_S) -> _T:
+    """Return the first true answer, as `eventually` does; while a server starts again nobody answers, which is no
+    error."""
+
+    def answered() -> _T | None:
+        with suppress(psycopg.OperationalError, httpx.TransportError):
+            return ask()
+        return None
+
+    return eventually(answered, seconds)
 
 
 def definite(client: httpx.Client, id: str) -> str | None:

@@ -5,9 +5,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import httpx
-import psycopg
-
 WAIT_S = 60.0
 """Says nothing about how long anything may take: it is for a machine that does many other things."""
 _PAUSE_S = 0.01
@@ -15,21 +12,12 @@ _T = TypeVar("_T")
 
 
 def eventually(ask: Callable[[], _T | None], seconds: float = WAIT_S, *, last: Callable[[], object] = str) -> _T:
-    """Return the first true answer. While a server starts again nobody answers, which is no error before the end.
-
-    `last` is asked at the end for what the failure is to show.
-    """
+    """Return the first true answer. `last` is asked at the end for what the failure is to show."""
     deadline = time.monotonic() + seconds
-    while True:
-        unanswered = None
-        try:
-            if answer := ask():
-                return answer
-        except (psycopg.OperationalError, httpx.TransportError) as exc:
-            unanswered = exc
-        if time.monotonic() > deadline:
-            raise AssertionError(f"it was not so within {seconds:g} s {last()}") from unanswered
+    while not (answer := ask()):
+        assert time.monotonic() < deadline, f"it was not so within {seconds:g} s {last()}"
         time.sleep(_PAUSE_S)
+    return answer
 
 
 async def eventually_async(ask: Callable[[], bool | Awaitable[bool]], seconds: float = WAIT_S) -> None:

@@ -15,12 +15,11 @@ import time
 from pathlib import Path
 
 from tests.fault_plan import KINDS, SLEEP_KINDS, FaultPlan
-from tests.faults import none_in_doubt, serves
+from tests.faults import none_in_doubt, once_back, serves
 from tests.histories import check
 from tests.list_append.statements import create_table, final_lists, save_history
 from tests.list_append.workload import ListAppend, Shares
 from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tests.waiting import eventually
 
 from torture.cluster_run import FAULTS, ClusterRun
 from torture.cluster_run import run as run_on_cluster
@@ -128,7 +127,7 @@ def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list
         still = _report(thread, work, started, None)
     if still:
         return [*still, *work.wrong, f"what there is of the history is in {_kept(work, seed)}, with the service's log"]
-    eventually(lambda: serves(service) and none_in_doubt(service))
+    once_back(lambda: serves(service) and none_in_doubt(service))
     with service.client() as client:
         final = final_lists(Sql(client), TABLE)
     _say(f"{_counts(work, started)}; checking")

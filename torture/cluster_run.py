@@ -19,12 +19,11 @@ from failover.sessions import Session, Unanswered
 from failover.timeline import Span, longest_gap, merged
 from tests.cockroach_cluster import CockroachCluster, CockroachNode, NotInTime
 from tests.external import free_port
-from tests.faults import serves
+from tests.faults import once_back, serves
 from tests.histories import Outcome, check
 from tests.list_append.statements import create_table, final_lists, save_history
 from tests.list_append.workload import ListAppend, Shares
 from tests.service import Sql
-from tests.waiting import eventually
 
 LISTS = "lists"
 SERVICES = 2
@@ -197,7 +196,7 @@ def _run(asked: ClusterRun, stage: Stage, say: Say) -> list[str]:
     if thread.is_alive():
         waiting = f"clients still wait for answers after {JOIN_S:g} s"
         return [waiting, *lasting, *work.describe_waiting(0), *work.wrong]
-    eventually(lambda: all(map(serves, stage.services.services)), BACK_S)
+    once_back(lambda: all(map(serves, stage.services.services)), BACK_S)
     with first.client() as client:
         final = final_lists(Sql(client), LISTS)
     anomalies = check(work.history, final, real_time=True)

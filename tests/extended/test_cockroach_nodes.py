@@ -12,9 +12,8 @@ import httpx
 import pytest
 
 from tests.cockroach_cluster import PROGRAM, CockroachCluster, CockroachNode
-from tests.faults import definite
+from tests.faults import definite, once_back
 from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.skipif(not PROGRAM, reason="TUPLEGATE_TEST_COCKROACH names no program of CockroachDB"),
@@ -47,7 +46,7 @@ def behind(cluster: CockroachCluster) -> Iterator[Service]:
 @contextmanager
 def away(cluster: CockroachCluster, behind: Service) -> Iterator[CockroachNode]:
     """A node that serves connections of the service; afterwards the cluster is whole."""
-    eventually(lambda: _is_spread(cluster, behind), BACK_S)
+    once_back(lambda: _is_spread(cluster, behind), BACK_S)
     node = cluster.nodes[1]
     yield node
     if node.has_ended:
@@ -93,9 +92,9 @@ def test_connections_are_spread_over_all_nodes(cluster: CockroachCluster, behind
 def test_a_killed_node_is_left_and_used_again(cluster: CockroachCluster, behind: Service) -> None:
     with away(cluster, behind) as node:
         node.kill()
-        eventually(lambda: _serves_all(behind), BACK_S)
-        eventually(lambda: _warnings(behind) == {"node 2": "gives no answer"}, BACK_S)
-    eventually(lambda: _warnings(behind) == {} and _is_spread(cluster, behind), BACK_S)
+        once_back(lambda: _serves_all(behind), BACK_S)
+        once_back(lambda: _warnings(behind) == {"node 2": "gives no answer"}, BACK_S)
+    once_back(lambda: _warnings(behind) == {} and _is_spread(cluster, behind), BACK_S)
 
 
 def test_a_frozen_node_is_left_and_used_again(cluster: CockroachCluster, behind: Service) -> None:
@@ -103,11 +102,11 @@ def test_a_frozen_node_is_left_and_used_again(cluster: CockroachCluster, behind:
     with away(cluster, behind) as node:
         node.freeze()
         try:
-            eventually(lambda: _serves_all(behind), BACK_S)
-            eventually(lambda: _warnings(behind) == {"node 2": "gives no answer"}, BACK_S)
+            once_back(lambda: _serves_all(behind), BACK_S)
+            once_back(lambda: _warnings(behind) == {"node 2": "gives no answer"}, BACK_S)
         finally:
             node.thaw()
-    eventually(lambda: _warnings(behind) == {} and _is_spread(cluster, behind), BACK_S)
+    once_back(lambda: _warnings(behind) == {} and _is_spread(cluster, behind), BACK_S)
 
 
 def test_nobody_notices_that_a_node_drains(cluster: CockroachCluster, behind: Service) -> None:
@@ -120,14 +119,14 @@ def test_nobody_notices_that_a_node_drains(cluster: CockroachCluster, behind: Se
             assert answer.status_code == 200, answer.text
             answers = _ask_together(behind, "select 1")
             assert [answer.text for answer in answers if answer.status_code != 200] == []
-    eventually(lambda: _is_spread(cluster, behind), BACK_S)
+    once_back(lambda: _is_spread(cluster, behind), BACK_S)
 
 
 def test_without_a_quorum_everybody_is_answered_and_learns_the_outcome_later(
     cluster: CockroachCluster, behind: Service
 ) -> None:
     """No time limit of the engine's own ends anything then."""
-    eventually(lambda: _is_spread(cluster, behind), BACK_S)
+    once_back(lambda: _is_spread(cluster, behind), BACK_S)
     chosen = {number: f"txn_{secrets.token_hex(12)}" for number in range(1, 5)}
 
     def write(number: int) -> httpx.Response:
@@ -154,7 +153,7 @@ def test_without_a_quorum_everybody_is_answered_and_learns_the_outcome_later(
             node.thaw()
     assert {answer.status_code for answer in (*written.values(), *queried)} <= {200, 503}
     cluster.wait_whole()
-    eventually(lambda: _serves_all(behind), BACK_S)
+    once_back(lambda: _serves_all(behind), BACK_S)
     with behind.client() as client:
         for number, answer in written.items():
             id = chosen.get(number) or answer.json().get("transaction_id")
@@ -169,10 +168,10 @@ def test_a_service_starts_while_a_node_is_frozen(cluster: CockroachCluster, behi
         node.freeze()
         data_dir = new_data_dir()
         try:
-            eventually(lambda: _serves_all(behind), BACK_S)
+            once_back(lambda: _serves_all(behind), BACK_S)
             second = start_service(data_dir, env={"TUPLEGATE_ENGINE": cluster.url(turned=1)})
             second.key = behind.key
-            eventually(lambda: _serves_all(second), BACK_S)
+            once_back(lambda: _serves_all(second), BACK_S)
             second.kill()
         finally:
             node.thaw()

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.faults import once_back
 from tests.http.test_idempotency import REPLAYED, Send, by_query, by_transaction, held_up
 from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tests.waiting import eventually
 from tests.workers import workers
 
 
@@ -25,7 +25,7 @@ def data_dir() -> Iterator[Path]:
 
 def worker_of(service: Service) -> int:
     """The worker, once there is one again."""
-    eventually(lambda: bool(workers(service)))
+    once_back(lambda: bool(workers(service)))
     [pid] = workers(service)
     return pid
 
@@ -43,7 +43,7 @@ def insistent(service: Service, send: Send, key: str, statement: str) -> httpx.R
             answer = send(client, key, statement)
         return None if answer.status_code in (409, 503) else answer
 
-    return eventually(sent)
+    return once_back(sent)
 
 
 def test_restart_and_crash(data_dir: Path) -> None:
@@ -65,7 +65,7 @@ def test_restart_and_crash(data_dir: Path) -> None:
         statement = "with i as (insert into t values ('slow')) select pg_sleep(3) /* slow */"
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(insistent, service, by_transaction, "slow", statement)
-            eventually(lambda: asleep(service, "slow") == 1)
+            once_back(lambda: asleep(service, "slow") == 1)
             os.kill(worker_of(service), signal.SIGKILL)
             assert answer.result().json()["success"] is True
         for round in range(8):

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fault_plan import KINDS, KINDS_ELSEWHERE, SLEEP_KINDS, FaultPlan
-from tests.faults import none_in_doubt, serves
+from tests.faults import none_in_doubt, once_back, serves
 from tests.histories import check
 from tests.list_append.statements import create_table, final_lists
 from tests.list_append.workload import ListAppend, Shares
 from tests.service import ENGINE, Service, Sql, running_service
-from tests.waiting import eventually
 
 TRANSACTIONS = 1000
 FAULT_EVERY = 60
@@ -35,7 +34,7 @@ def test_list_append_with_faults(service: Service) -> None:
     kinds = KINDS_ELSEWHERE if ENGINE else (*KINDS, *SLEEP_KINDS)
     with FaultPlan(service, seed, FAULT_EVERY, lambda: work.done, kinds, work.rest) as plan:
         thread.join()
-    eventually(lambda: serves(service) and none_in_doubt(service))
+    once_back(lambda: serves(service) and none_in_doubt(service))
     with service.client() as client:
         final = final_lists(Sql(client), "lists")
     anomalies = check(work.history, final, real_time=True)

@@ -11,12 +11,11 @@ from failover.mutations import MIXED, MUTATIONS
 from failover.traps import Trap, lay
 from failover.tunnels import running_tunnels
 
-from tests.faults import none_in_doubt, serves
+from tests.faults import none_in_doubt, once_back, serves
 from tests.histories import check
 from tests.list_append.statements import create_table, final_lists
 from tests.list_append.workload import ListAppend
 from tests.service import ENGINE, Service, Sql, new_data_dir, remove, start_service
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(ENGINE), reason="it weakens the adapter of PostgreSQL, on the bundled engine")
 
@@ -64,7 +63,7 @@ def test_is_found(mutation: str) -> None:
                 lay(place, TRAPS[mutation][number % len(TRAPS[mutation])])
                 number += 1
         place.unlink(missing_ok=True)
-        eventually(lambda: serves(service) and none_in_doubt(service))
+        once_back(lambda: serves(service) and none_in_doubt(service))
         with service.client() as client:
             found = [*work.wrong, *map(str, check(work.history, final_lists(Sql(client), "lists"), real_time=True))]
     assert bool(found) is bool(mutation), f"seed {seed}, {dict(work.counts)}, {number} traps: {found[:5]}"

@@ -15,10 +15,9 @@ import httpx
 import psycopg
 import pytest
 
-from tests.faults import as_superuser, backends, child, definite, none_in_doubt, send_signal
+from tests.faults import as_superuser, backends, child, definite, none_in_doubt, once_back, send_signal
 from tests.processes import children
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
-from tests.waiting import eventually
 
 CLIENTS = 6
 ID = "Tuplegate-Transaction-Id"
@@ -91,7 +90,7 @@ class Workload:
     def progress(self, by: int = 20) -> None:
         """Waits until some more were acknowledged."""
         goal = len(self.applied) + by
-        eventually(lambda: len(self.applied) >= goal)
+        once_back(lambda: len(self.applied) >= goal)
 
     def _work(self, worker: int) -> None:
         rng = random.Random(worker)
@@ -132,7 +131,7 @@ class Workload:
 
 def check(service: Service, work: Workload) -> None:
     """Nothing acknowledged is lost, nothing refused is there, nothing is half there, and every id has an outcome."""
-    eventually(lambda: none_in_doubt(service))
+    once_back(lambda: none_in_doubt(service))
     assert work.wrong == []
     with service.client() as client:
         rows = Sql(client).rows(f"select a, count(*) from {work.table} group by a", row_mode="arrays")
@@ -162,7 +161,7 @@ def test_engine_killed(service: Service, t: str) -> None:
         for _ in range(5):
             before = child(service, engine=True)
             os.kill(before, signal.SIGKILL)
-            eventually(lambda before=before: child(service, engine=True) != before)  # type: ignore[misc]
+            once_back(lambda before=before: child(service, engine=True) != before)  # type: ignore[misc]
             work.progress(rng.randrange(5, 40))
     check(service, work)
 
@@ -199,7 +198,7 @@ def test_backend_crashes(service: Service, t: str) -> None:
             active = "application_name = 'tuplegate' and state = 'active' and usename <> current_user"
             for pid in backends(service, active)[:1]:
                 send_signal(pid, signal.SIGKILL)
-            eventually(lambda: as_superuser(service, "select 1") == [(1,)])
+            once_back(lambda: as_superuser(service, "select 1") == [(1,)])
     check(service, work)
 
 
@@ -257,7 +256,7 @@ def test_left_behind(start: Start, service: Service, t: str) -> None:
     for number, gid in enumerate(foreign, 101):
         prepare(service, database, t, number, gid)
     try:
-        eventually(lambda: left(service, t) == [1])
+        once_back(lambda: left(service, t) == [1])
         prepare(service, database, t, 2, f"{mine}y")
         service.kill()
         again = start()
@@ -277,7 +276,7 @@ def test_one_that_cannot_be_committed(service: Service, t: str) -> None:
     prepare(service, database, t, 3, f"{mine}it''s odd")
     prepare(service, database, t, 4, f"{mine}plain")
     try:
-        eventually(lambda: 4 in left(service, t), seconds=10)
+        once_back(lambda: 4 in left(service, t), seconds=10)
     finally:
         gids = [row[0] for row in as_superuser(service, "select gid from pg_prepared_xacts")]
         for gid in gids:
@@ -296,7 +295,7 @@ def test_single_write_whose_connection_is_lost(service: Service, t: str) -> None
     )
     with service.client() as client, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(Sql(client).answer, slow)
-        eventually(lambda: as_superuser(service, terminate) == [(True,)])
+        once_back(lambda: as_superuser(service, terminate) == [(True,)])
         error = answer.result().json()["error"]
         assert answer.result().status_code == 503
         assert (error["code"], error["retryable"]) in (("outcome_unknown", False), ("engine_unavailable", True))
@@ -312,7 +311,7 @@ def test_transaction_whose_connection_is_lost(service: Service, t: str) -> None:
     )
     with service.client() as client, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(client.post, "/v1/transaction", json={"statements": statements})
-        eventually(lambda: as_superuser(service, terminate) == [(True,)])
+        once_back(lambda: as_superuser(service, terminate) == [(True,)])
         body = answer.result().json()
         assert body["success"] is True, body
         assert body["attempts"] == 2

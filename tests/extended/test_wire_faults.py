@@ -20,12 +20,12 @@ from tests.faults import (
     kill_engine,
     kill_worker,
     none_in_doubt,
+    once_back,
     send_signal,
     serves,
 )
 from tests.service import Service, Sql, engine_for, needs_bundled, new_data_dir, remove, start_service
 from tests.tunnel import Tunnel
-from tests.waiting import eventually
 from tests.wire_proxy import At, Fault, PortProxy, WireProxy
 
 ID = "Tuplegate-Transaction-Id"
@@ -67,7 +67,7 @@ def behind() -> Iterator[tuple[Service, WireProxy]]:
         with WireProxy(engine_socket_directory(running)) as proxy:
             kill_worker(running)
             yield running, proxy
-        eventually(lambda: serves(running))
+        once_back(lambda: serves(running))
         assert running.stop() == 0
     remove(data_dir)
 
@@ -85,12 +85,12 @@ def module_proxy(behind: tuple[Service, WireProxy]) -> WireProxy:
 @pytest.fixture
 def proxy(service: Service, module_proxy: WireProxy) -> Iterator[WireProxy]:
     """Everything between worker and engine goes through it."""
-    eventually(lambda: answers(service))
+    once_back(lambda: answers(service))
     if not module_proxy.in_place:
         # The engine was killed and has put its own socket there; what connected since then went past the proxy.
         module_proxy.install()
         kill_worker(service)
-    eventually(lambda: answers(service))
+    once_back(lambda: answers(service))
     yield module_proxy
     module_proxy.disarm()
 
@@ -182,7 +182,7 @@ def settle(service: Service, proxy: WireProxy, t: str) -> None:
             done = client.post(f"/v1/transaction/{begun['transaction_id']}/commit", json={}).json()
         return bool(done["commit"] == "two_phase")
 
-    eventually(is_known)
+    once_back(is_known)
     proxy.segments.clear()
 
 
@@ -237,7 +237,7 @@ def test_transaction(service: Service, proxy: WireProxy, t: str, step: Step, at:
     fault = proxy.arm(Fault(text_of(step, t), at, harm_of(harm, service)))
     answer = transaction(service, statements, {ID: id} if id else {})
     assert fault.happened.wait(30), "the step was never reached"
-    eventually(lambda: serves(service) and none_in_doubt(service))
+    once_back(lambda: serves(service) and none_in_doubt(service))
     there = count(service, t)
     assert there in (0, 2), "half of it is there, or it is there twice"
     if harm is Harm.WORKER:
@@ -293,7 +293,7 @@ def test_recording_one_that_reads_is_lost(service: Service, proxy: WireProxy, t:
         send_signal(supervisor, signal.SIGCONT)
     assert fault.happened.is_set(), "the step was never reached"
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "outcome_unknown"), answer.text
-    eventually(lambda: serves(service))
+    once_back(lambda: serves(service))
     assert outcome(service, id) == "committed"
 
 
@@ -322,7 +322,7 @@ def test_acknowledged_is_on_disk(service: Service, proxy: WireProxy, t: str, ste
     fault = proxy.arm(Fault(text_of(step, t), At.ANSWER, lambda: kill_engine(service), cut=False))
     answer = transaction(service, statements, {})
     assert fault.happened.wait(30)
-    eventually(lambda: serves(service) and none_in_doubt(service))
+    once_back(lambda: serves(service) and none_in_doubt(service))
     assert answer is not None
     assert answer[1]["success"] is True or answer[1]["error"]["code"] == "outcome_unknown", answer
     assert answer[1]["success"] is True or step is Step.COMMIT, answer
@@ -345,7 +345,7 @@ def test_acknowledged_single_write_is_on_disk(service: Service, proxy: WireProxy
     with service.client() as client:
         answer = Sql(client).answer(statement.format(t=t)).json()
     assert fault.happened.wait(30)
-    eventually(lambda: serves(service))
+    once_back(lambda: serves(service))
     assert answer["success"] is True or answer["error"]["code"] == "outcome_unknown", answer
     assert count(service, t) == 1
 
@@ -373,7 +373,7 @@ def test_acknowledged_is_on_disk_whatever_code_set(
         kill_engine(service)
         assert answer.status_code == 200
         assert '"success":false' not in answer.text, answer.text
-        eventually(lambda: serves(service))
+        once_back(lambda: serves(service))
         assert count(service, t) >= 1
         Sql(client)("drop function lazy()")
 
@@ -407,7 +407,7 @@ def send_until_told(service: Service, path: str, body: dict[str, Any]) -> tuple[
             told.append(answer)
         return bool(told)
 
-    eventually(is_told)
+    once_back(is_told)
     return told[0]
 
 
@@ -422,7 +422,7 @@ def learn_that_there_is_no_code(service: Service, table: str) -> None:
 
     with service.client() as client:
         Sql(client)(f"create table {table}_before (a text)")
-    eventually(is_two_phase)
+    once_back(is_two_phase)
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -442,7 +442,7 @@ def test_open_transaction(service: Service, proxy: WireProxy, t: str, step: Step
     first = send(service, f"{id}/commit", body)
     assert fault.happened.wait(30), "the step was never reached"
     status, told = send_until_told(service, f"{id}/commit", body)
-    eventually(lambda: serves(service) and none_in_doubt(service))
+    once_back(lambda: serves(service) and none_in_doubt(service))
     there = count(service, t)
     assert there in (0, 2), "half of it is there, or it is there twice"
     # The last statement and PREPARE go in one write: when it is answered, the engine may have done both.
@@ -475,9 +475,9 @@ def test_an_open_transaction_ends_with_the_engine(service: Service, proxy: WireP
             answer = client.get(f"/v1/transaction/{id}").json()
         return (answer.get("state"), answer.get("reason")) == ("aborted", "lost")
 
-    eventually(is_lost)
+    once_back(is_lost)
     assert send_until_told(service, f"{id}/commit", {})[0] == 409
-    eventually(lambda: serves(service))
+    once_back(lambda: serves(service))
     assert count(service, t) == 0
 
 
@@ -509,7 +509,7 @@ def test_records(service: Service, proxy: WireProxy, t: str, record: str, at: At
     fault = proxy.arm(Fault(lambda text: record in text, at, harm_of(harm, service)))
     answer = transaction(service, [f"insert into {t} values ('a')"], {ID: id})
     assert fault.happened.wait(30)
-    eventually(lambda: serves(service) and none_in_doubt(service))
+    once_back(lambda: serves(service) and none_in_doubt(service))
     there = count(service, t)
     if answer is not None:
         assert there == (1 if answer[1]["success"] else 0), answer
@@ -534,7 +534,7 @@ def test_single_write(service: Service, proxy: WireProxy, t: str, at: At, harm: 
             error = answer.json()["error"]
             assert (answer.status_code, error["code"], error["retryable"]) == (503, "outcome_unknown", False)
     assert fault.happened.wait(30)
-    eventually(lambda: serves(service))
+    once_back(lambda: serves(service))
     assert count(service, t) == (1 if at is At.ANSWER else 0)
 
 
@@ -564,11 +564,11 @@ def test_repeated_with_a_key(
             answer = client.post(route, json=body, headers={KEY: t}).json()
         return bool(answer["success"]) and int(answer["affected_rows"]) == 1
 
-    eventually(succeeds)
+    once_back(succeeds)
     assert fault.happened.wait(30)
     assert succeeds()
     assert count(service, t) == 1
-    eventually(lambda: none_in_doubt(service))
+    once_back(lambda: none_in_doubt(service))
 
 
 def test_proxy_is_in_the_way(service: Service, proxy: WireProxy, t: str) -> None:
@@ -587,7 +587,7 @@ def before_the_catalog(service: Service, proxy: WireProxy) -> Iterator[WireProxy
         return
     with WireProxy(service.data_dir / "catalog" / "run") as own:
         kill_worker(service)
-        eventually(lambda: answers(service))
+        once_back(lambda: answers(service))
         yield own
 
 

@@ -20,6 +20,7 @@ from tests.needs import by_words, needs
 from tests.processes import status
 from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
 from tests.streams import ENDS, NDJSON, SSE, Event, Stream, tell
+from tests.waiting import eventually
 from tests.workers import workers
 
 WAIT_S = 25.0
@@ -44,14 +45,8 @@ class Watch(Activity):
 
         self.until(held)
 
-    def until(self, condition: Callable[[], bool], bound_s: float = WAIT_S) -> float:
-        """Waits for the condition; the seconds it took."""
-        started = time.monotonic()
-        while not condition():
-            waited = time.monotonic() - started
-            assert waited < bound_s, f"not after {waited:.1f} s"
-            time.sleep(0.01)
-        return time.monotonic() - started
+    def until(self, condition: Callable[[], bool], bound_s: float = WAIT_S) -> None:
+        eventually(condition, bound_s)
 
 
 @pytest.fixture

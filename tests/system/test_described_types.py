@@ -9,10 +9,9 @@ import psycopg
 import pytest
 
 from tests.control import engine
-from tests.faults import engine_socket_directory, kill_worker, serves
+from tests.faults import engine_socket_directory, kill_worker, once_back, serves
 from tests.needs import needs
 from tests.service import Service, Sql, running_service
-from tests.waiting import eventually
 from tests.wire_proxy import At, Fault, WireProxy
 
 SWAP = ("alter table here rename to aside", "alter table there rename to here", "alter table aside rename to there")
@@ -36,7 +35,7 @@ def test_tables_are_not_exchanged_between_question_and_use(alone: Service, way: 
     with alone.client() as client, WireProxy(engine_socket_directory(alone)) as proxy:
         sql = Sql(client)
         kill_worker(alone)  # the next one connects by way of the proxy
-        eventually(lambda: serves(alone))
+        once_back(lambda: serves(alone))
         sql("drop table if exists here, there")
         sql("create table here (v jsonb)")
         sql("create table there (v text)")

@@ -9,10 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.faults import engine_socket_directory
+from tests.faults import engine_socket_directory, once_back
 from tests.servers import needs_linux
 from tests.service import Service, Sql, needs_bundled, running_service
-from tests.waiting import eventually
 from tests.wire_proxy import At, Fault, WireProxy
 from tests.workers import Caller, connect_to, workers
 
@@ -33,7 +32,7 @@ def proxy(service: Service) -> Iterator[WireProxy]:
     with WireProxy(engine_socket_directory(service)) as between:
         for pid in workers(service):
             os.kill(pid, signal.SIGKILL)
-        eventually(lambda: len(workers(service)) == 2 and answers(service))
+        once_back(lambda: len(workers(service)) == 2 and answers(service))
         yield between
 
 
@@ -86,7 +85,7 @@ def test_no_failure_of_a_repeat_is_final_while_the_first_is_undecided(
         told.append((status, answer.get("error", {}).get("code")))
         return status == 200 and bool(answer["success"])
 
-    eventually(succeeds)
+    once_back(succeeds)
     second.close()
     assert set(told[:-1]) <= {(409, "idempotency_in_progress")}, told
     with service.client() as client:

@@ -95,8 +95,7 @@ class Desk:
                 if halt.at_once:
                     self._keeper.kill(cell)
             case Word.RELEASE | Word.GONE:
-                halt = Halt(worker, message.number, message.text == AT_ONCE)
-                fleet.release(cell, halt, now, is_gone=message.word is Word.GONE)
+                fleet.release(cell, Halt(worker, message.number), now, is_gone=message.word is Word.GONE)
             case Word.KILL:
                 _log.error("a cell is killed", cell=cell, reason=message.text)
                 self._keeper.kill(cell, f"{KILLED}{message.text}")

@@ -11,7 +11,6 @@ A sleeping cell that nobody asks for costs nothing: `decide` looks only at wante
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
 
 PAUSE_S_MIN = 1.0
 PAUSE_S_MAX = 60.0
@@ -64,13 +63,14 @@ class WrongTransition(Exception):
     """An event does not fit the state of its cell: the caller has reported something that cannot be."""
 
 
-class Halt(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Halt:
     """A worker's wish to have the directory of a cell alone, by a number that this worker gives to no other one. It
     waits for statements in the cell to end, unless it is `at_once`."""
 
     worker: int
     number: int
-    at_once: bool = False
+    at_once: bool = field(default=False, compare=False)
 
 
 @dataclass(slots=True)

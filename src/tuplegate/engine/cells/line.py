@@ -157,7 +157,6 @@ class CellLine:
         """Put the cell to sleep once no statement runs there, and have its directory alone until the block is left.
         Nobody else gets into it meanwhile. Raises EngineBusy if statements have not ended after `let_end_s`; 0 is for a
         cell whose data nobody needs any more."""
-        text = "" if let_end_s else AT_ONCE
         stay = self._stays.get(cell)
         if stay is not None and not let_end_s:
             self._leave(stay, tell=True)
@@ -166,7 +165,7 @@ class CellLine:
         number = next(_HALT_NUMBERS)
         halted = self._halts[number] = asyncio.get_running_loop().create_future()
         held = Halt()
-        self.say(Word.HALT, cell, number, text)
+        self.say(Word.HALT, cell, number, "" if let_end_s else AT_ONCE)
         try:
             try:
                 async with asyncio.timeout(let_end_s or None):
@@ -176,7 +175,7 @@ class CellLine:
             yield held
         finally:
             del self._halts[number]
-            self.say(Word.GONE if held.is_gone else Word.RELEASE, cell, number, text)
+            self.say(Word.GONE if held.is_gone else Word.RELEASE, cell, number)
 
     def kill(self, cell: str, reason: str) -> None:
         """Kill the cell's server, with all that runs in it."""

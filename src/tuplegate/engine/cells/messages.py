@@ -45,7 +45,7 @@ class Word(StrEnum):
 
 
 AT_ONCE = "at once"
-"""The text of HALT, RELEASE and GONE where the cell's server may be killed."""
+"""The text of HALT where the cell's server may be killed."""
 
 
 KILLED = "the server of the database was killed: "

@@ -202,7 +202,7 @@ class ConnectionPool(EnginePool):
             member = await self._open_for_one()
             if not self._is_shut:
                 return member
-            member.close("its place is needed")
+            self._free_again(member)
             return await self.wait(deadline)
         if len(self._waiters) >= self._queue_max:
             self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
@@ -230,7 +230,7 @@ class ConnectionPool(EnginePool):
                 waiter.set_exception_soon(EngineBusy("no connection became free before the statement's time was over"))
             elif since < now - _PATIENCE_S:
                 wanted = True
-        if wanted and self.size < self._most and not self._suspended and not self._closed:
+        if wanted and self.size < self._most and not self._is_shut:
             self._spawn(self._replace())
 
     def turn_away(self, reason: str) -> None:
